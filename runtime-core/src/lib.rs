@@ -1,0 +1,10 @@
+//! The embeddable core of `mcp-taskd`: durable background tasks over MCP tools.
+//!
+//! Modules are layers; each may use only those listed after it:
+//! `service`, `worker` → `catalog`, `driver` → `upstream` → `credentials` → `store`, `config`, `contract` → `task` → `clock`.
+//! A test in the `tests` member enforces this.
+
+pub mod clock;
+pub mod contract;
+pub mod store;
+pub mod task;

@@ -1,0 +1,115 @@
+//! A task's row, whole and as a worker holds it.
+
+use std::sync::Arc;
+
+use super::{Outcome, Status};
+use crate::clock::Millis;
+
+/// A configured group of tools that makes one kind of task (BEHAVIOURS D). Names are the server's raw ones.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Toolset {
+    /// The task's name, ≤ 255 characters.
+    pub name: String,
+    /// Starts the work.
+    pub submit_tool: String,
+    /// Tells how it stands.
+    pub status_tool: String,
+    /// Ends it.
+    pub cancel_tool: String,
+    /// Takes an answer to `input_required`, where there is one.
+    pub input_tool: Option<String>,
+    /// Whether the submit tool may be called again with the same idempotency key.
+    pub idempotent_submit: bool,
+}
+
+/// Which server, driver and tools a task belongs to; shared between the tasks that have it in common.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Binding {
+    /// The configured name of the server, ≤ 128 characters.
+    pub server_name: String,
+    /// How the server is spoken to about tasks: `tools` for ordinary tools.
+    pub driver: String,
+    /// The toolset as it was when the task was submitted.
+    pub toolset: Toolset,
+}
+
+/// A task's row without payloads: what a worker needs to poll it and to decide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tracked {
+    /// The local id, `mcp-task-…`, ≤ 64 characters.
+    pub id: Arc<str>,
+    /// The owner.
+    pub user_id: Box<str>,
+    /// The owner's thread.
+    pub thread_id: Box<str>,
+    /// Server and tools.
+    pub binding: Arc<Binding>,
+    /// The server's id of the task; absent while `submitting`.
+    pub remote_task_id: Option<Box<str>>,
+    /// The stored status.
+    pub status: Status,
+    /// [`super::Snapshot::digest`] of what is stored; absent before the first answer.
+    pub digest: Option<Box<str>>,
+    /// [`super::fingerprint`] of the last event of note.
+    pub event_fingerprint: Option<Box<str>>,
+    /// When it is due.
+    pub next_due_at: Millis,
+    /// Polls so far.
+    pub poll_attempt_count: i64,
+    /// Errors since the last applied answer.
+    pub consecutive_poll_error_count: i64,
+    /// When it was last polled.
+    pub last_polled_at: Option<Millis>,
+    /// When its cancel was asked for.
+    pub cancel_requested_at: Option<Millis>,
+    /// Cancels tried so far.
+    pub cancel_attempt_count: i64,
+    /// The row's version; every write is guarded by it and bumps it.
+    pub lease_epoch: i64,
+    /// When it was created.
+    pub created_at: Millis,
+}
+
+impl Tracked {
+    /// Whether tracking counts as degraded (47).
+    pub fn degraded(&self, policy: &super::Policy) -> bool {
+        self.consecutive_poll_error_count >= policy.degraded_after
+    }
+}
+
+/// A task's whole row, as queries return it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskRecord {
+    /// The part a worker holds.
+    pub tracked: Tracked,
+    /// The caller's run, where it named one.
+    pub run_id: Option<String>,
+    /// The caller's tool call, where it named one.
+    pub tool_call_id: Option<String>,
+    /// The payloads.
+    pub outcome: Outcome,
+    /// The last poll error or warning.
+    pub last_poll_error: Option<String>,
+    /// The last cancel error.
+    pub last_cancel_error: Option<String>,
+    /// The worker that holds it.
+    pub lease_owner: Option<String>,
+    /// The key under which it was submitted.
+    pub idempotency_key: Option<String>,
+    /// The hash of the body submitted under that key.
+    pub body_hash: Option<String>,
+    /// The arguments, kept for an idempotent resubmit until the remote id is recorded.
+    pub arguments: Option<String>,
+    /// When a column that the user sees last changed.
+    pub updated_at: Millis,
+    /// When it ended.
+    pub completed_at: Option<Millis>,
+}
+
+impl std::ops::Deref for TaskRecord {
+    type Target = Tracked;
+
+    fn deref(&self) -> &Tracked {
+        &self.tracked
+    }
+}

@@ -1,0 +1,527 @@
+//! What an answer, an error, a cancel or age does to a task: `(tracked, event, now, policy) → Decision`.
+//!
+//! The store only compares and sets what is decided here.
+
+use std::time::Duration;
+
+use super::limits::{ERROR_MAX_CHARS, clip};
+use super::schedule::Chance;
+use super::{EventKind, Outcome, Policy, Snapshot, Status, Tracked, fingerprint};
+use crate::clock::Millis;
+
+/// Error codes of our own.
+pub mod code {
+    /// The server broke the task contract (8–15).
+    pub const CONTRACT_VIOLATION: &str = "contract_violation";
+    /// The task got older than `max_task_age_seconds` (133).
+    pub const TASK_EXPIRED: &str = "task_expired";
+    /// Nobody can know whether the submit reached the server (145).
+    pub const SUBMIT_OUTCOME_UNKNOWN: &str = "submit_outcome_unknown";
+    /// The server does not know the task any more (11).
+    pub const TASK_NOT_FOUND: &str = "task_not_found";
+}
+
+/// How a call failed; the label of `polls_total` and `poll_retries_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FailureKind {
+    /// The tool answered `isError` (16).
+    ToolError,
+    /// No answer within the deadline.
+    Timeout,
+    /// The connection failed or the server answered with an error (22).
+    Transport,
+    /// 401 or 403.
+    Auth,
+    /// The answer is no MCP answer (146).
+    Protocol,
+    /// The breaker held the call back (159).
+    Breaker,
+    /// The server or driver is not configured here (48, 50).
+    Unroutable,
+    /// Handling the answer went wrong here (49).
+    Internal,
+}
+
+impl FailureKind {
+    /// Every kind.
+    pub const ALL: [Self; 8] = [
+        Self::ToolError,
+        Self::Timeout,
+        Self::Transport,
+        Self::Auth,
+        Self::Protocol,
+        Self::Breaker,
+        Self::Unroutable,
+        Self::Internal,
+    ];
+
+    /// The metric label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ToolError => "tool_error",
+            Self::Timeout => "timeout",
+            Self::Transport => "transport",
+            Self::Auth => "auth",
+            Self::Protocol => "protocol",
+            Self::Breaker => "breaker",
+            Self::Unroutable => "unroutable",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// A call that told nothing about the task: it is tried again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What went wrong.
+    pub kind: FailureKind,
+    /// What to show; bounded when stored.
+    pub message: String,
+    /// The server's `Retry-After`.
+    pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// A failure without `Retry-After`.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), retry_after: None }
+    }
+}
+
+/// Why a row is written; the label of `rows_written_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChangeKind {
+    /// An answer or an error of a poll.
+    Poll,
+    /// An answer or an error of a cancel.
+    Cancel,
+    /// The task goes back to the store.
+    Release,
+    /// Counters of unchanged polls, written lazily.
+    Touch,
+    /// An unfinished intent, or a task too old, is ended.
+    Close,
+}
+
+impl ChangeKind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [Self::Poll, Self::Cancel, Self::Release, Self::Touch, Self::Close];
+
+    /// The metric label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Cancel => "cancel",
+            Self::Release => "release",
+            Self::Touch => "touch",
+            Self::Close => "close",
+        }
+    }
+}
+
+/// The new values of a task's row. Columns that are not here do not change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Why.
+    pub kind: ChangeKind,
+    /// The status.
+    pub status: Status,
+    /// The payloads and their digest, where they change.
+    pub outcome: Option<(Outcome, String)>,
+    /// When it is due.
+    pub next_due_at: Millis,
+    /// Polls so far.
+    pub poll_attempt_count: i64,
+    /// Errors since the last applied answer.
+    pub consecutive_poll_error_count: i64,
+    /// When it was last polled.
+    pub last_polled_at: Option<Millis>,
+    /// The last poll error or warning, where that changes.
+    pub last_poll_error: Option<Option<String>>,
+    /// Cancels tried so far.
+    pub cancel_attempt_count: i64,
+    /// The last cancel error, where that changes.
+    pub last_cancel_error: Option<Option<String>>,
+    /// The fingerprint of the last event of note.
+    pub event_fingerprint: Option<String>,
+    /// When it ended.
+    pub completed_at: Option<Millis>,
+    /// Whether the worker lets go of it; a terminal change always does.
+    pub release: bool,
+    /// Events to emit in the same transaction.
+    pub events: Vec<EventKind>,
+    /// When this was decided; becomes `updated_at` if a column that the user sees changes.
+    pub at: Millis,
+}
+
+/// What to do about a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing new: poll again at this time, and write nothing.
+    Unchanged {
+        /// When it is due.
+        next_due_at: Millis,
+    },
+    /// Write this.
+    Write(Box<Change>),
+}
+
+impl Tracked {
+    /// A change that keeps everything as held.
+    fn change(&self, kind: ChangeKind, now: Millis) -> Change {
+        Change {
+            kind,
+            status: self.status,
+            outcome: None,
+            next_due_at: self.next_due_at,
+            poll_attempt_count: self.poll_attempt_count,
+            consecutive_poll_error_count: self.consecutive_poll_error_count,
+            last_polled_at: self.last_polled_at,
+            last_poll_error: None,
+            cancel_attempt_count: self.cancel_attempt_count,
+            last_cancel_error: None,
+            event_fingerprint: self.event_fingerprint.as_deref().map(str::to_owned),
+            completed_at: None,
+            release: false,
+            events: Vec::new(),
+            at: now,
+        }
+    }
+
+    /// Gives the task back to the store, due when it is due.
+    pub fn on_release(&self, now: Millis) -> Change {
+        Change { release: true, ..self.change(ChangeKind::Release, now) }
+    }
+
+    /// Writes the counters of unchanged polls.
+    pub fn on_touch(&self, now: Millis) -> Change {
+        self.change(ChangeKind::Touch, now)
+    }
+
+    /// A status answer that came in at `now` (8–18, 45, 47).
+    pub fn on_answer(&self, snapshot: Snapshot, now: Millis, policy: &Policy, chance: Chance) -> Decision {
+        let due = policy.after_answer(now, snapshot.status, snapshot.hint, chance);
+        let next_due_at = self.not_past_expiry(due, policy);
+        let digest = snapshot.digest();
+        if self.consecutive_poll_error_count == 0 && self.digest.as_deref() == Some(digest.as_str()) {
+            return Decision::Unchanged { next_due_at };
+        }
+        let mut change = self.change(ChangeKind::Poll, now);
+        change.next_due_at = next_due_at;
+        change.poll_attempt_count += 1;
+        change.consecutive_poll_error_count = 0;
+        change.last_polled_at = Some(now);
+        change.last_poll_error = Some(snapshot.warning.as_deref().map(|text| clip(text, ERROR_MAX_CHARS)));
+        if self.degraded(policy) {
+            change.events.push(EventKind::TrackingRecovered);
+        }
+        self.take(&mut change, snapshot, digest);
+        Decision::Write(Box::new(change))
+    }
+
+    /// A poll that told nothing, at `now` (16, 22, 46, 47).
+    pub fn on_error(&self, failure: &Failure, now: Millis, policy: &Policy, chance: Chance) -> Change {
+        let errors = self.consecutive_poll_error_count;
+        let due = policy.after_error(now, errors, failure.retry_after, chance);
+        let mut change = self.change(ChangeKind::Poll, now);
+        change.next_due_at = self.not_past_expiry(due, policy);
+        change.poll_attempt_count += 1;
+        change.consecutive_poll_error_count = errors.saturating_add(1);
+        change.last_polled_at = Some(now);
+        change.last_poll_error = Some(Some(clip(&failure.message, ERROR_MAX_CHARS)));
+        if !self.degraded(policy) && change.consecutive_poll_error_count >= policy.degraded_after {
+            change.events.push(EventKind::TrackingDegraded);
+            let digest = self.digest.as_deref().unwrap_or_default();
+            change.event_fingerprint =
+                Some(fingerprint(&self.id, &self.binding.toolset.name, self.status, digest, true));
+        }
+        change
+    }
+
+    /// A cancel's answer: the terminal state that the server reports, whichever it is (19).
+    pub fn on_cancel_answer(&self, snapshot: Snapshot, now: Millis) -> Change {
+        let mut change = self.change(ChangeKind::Cancel, now);
+        change.cancel_attempt_count += 1;
+        change.last_cancel_error = Some(None);
+        let digest = snapshot.digest();
+        self.take(&mut change, snapshot, digest);
+        change
+    }
+
+    /// A cancel that told nothing: it is tried again, without limit (20, 60).
+    pub fn on_cancel_error(&self, failure: &Failure, now: Millis, policy: &Policy, chance: Chance) -> Change {
+        let due = policy.after_error(now, self.cancel_attempt_count, failure.retry_after, chance);
+        let mut change = self.change(ChangeKind::Cancel, now);
+        change.next_due_at = self.not_past_expiry(due, policy);
+        change.cancel_attempt_count += 1;
+        change.last_cancel_error = Some(Some(clip(&failure.message, ERROR_MAX_CHARS)));
+        change
+    }
+
+    /// The end of a task that is too old, once its last cancel brought no terminal answer (133).
+    pub fn on_expired(&self, now: Millis) -> Change {
+        let snapshot =
+            Snapshot::failure(code::TASK_EXPIRED, "The task was older than mcp_tasks.max_task_age_seconds allows");
+        let digest = snapshot.digest();
+        let mut change = self.change(ChangeKind::Close, now);
+        self.take(&mut change, snapshot, digest);
+        change
+    }
+
+    /// The end of an intent whose outcome nobody can know (145).
+    pub fn on_submit_unknown(&self, why: &str, now: Millis) -> Change {
+        let snapshot = Snapshot::failure(code::SUBMIT_OUTCOME_UNKNOWN, why);
+        let digest = snapshot.digest();
+        let mut change = self.change(ChangeKind::Close, now);
+        self.take(&mut change, snapshot, digest);
+        change
+    }
+
+    /// Whether the task is too old at `now` (133).
+    pub fn expired(&self, now: Millis, policy: &Policy) -> bool {
+        policy.expires_at(self.created_at).is_some_and(|at| now >= at)
+    }
+
+    /// A task is looked at when it expires even if its next poll is later.
+    fn not_past_expiry(&self, due: Millis, policy: &Policy) -> Millis {
+        policy.expires_at(self.created_at).map_or(due, |at| due.min(at))
+    }
+
+    /// Puts an answer's status and payloads into `change`, with the events that follow.
+    fn take(&self, change: &mut Change, snapshot: Snapshot, digest: String) {
+        change.status = snapshot.status;
+        let asks_anew = snapshot.status == Status::InputRequired && self.digest.as_deref() != Some(digest.as_str());
+        if snapshot.status != self.status || asks_anew {
+            let of_note = snapshot.status.is_terminal() || snapshot.status == Status::InputRequired;
+            // A warning about a bad hint is for operators; it is no news of the task.
+            let told = Snapshot { warning: None, ..snapshot.clone() }.digest();
+            let news = fingerprint(&self.id, &self.binding.toolset.name, snapshot.status, &told, false);
+            if !of_note || self.event_fingerprint.as_deref() != Some(news.as_str()) {
+                change.events.push(EventKind::Status(snapshot.status));
+            }
+            if of_note {
+                change.event_fingerprint = Some(news);
+            }
+        }
+        if snapshot.status.is_terminal() {
+            change.completed_at = Some(change.at);
+            change.release = true;
+        }
+        change.outcome = Some((snapshot.outcome, digest));
+    }
+
+    /// Brings the held copy to what was written, under its new epoch.
+    pub fn applied(&mut self, change: &Change, epoch: i64) {
+        self.status = change.status;
+        if let Some((_, digest)) = &change.outcome {
+            self.digest = Some(digest.as_str().into());
+        }
+        self.event_fingerprint = change.event_fingerprint.as_deref().map(Into::into);
+        self.next_due_at = change.next_due_at;
+        self.poll_attempt_count = change.poll_attempt_count;
+        self.consecutive_poll_error_count = change.consecutive_poll_error_count;
+        self.last_polled_at = change.last_polled_at;
+        self.cancel_attempt_count = change.cancel_attempt_count;
+        self.lease_epoch = epoch;
+    }
+
+    /// Counts a poll that found nothing new.
+    pub fn unchanged(&mut self, next_due_at: Millis, now: Millis) {
+        self.next_due_at = next_due_at;
+        self.poll_attempt_count += 1;
+        self.last_polled_at = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::task::{Binding, Json, Toolset};
+
+    fn policy() -> Policy {
+        Policy::default()
+    }
+
+    fn tracked() -> Tracked {
+        Tracked {
+            id: "mcp-task-1".into(),
+            user_id: "u".into(),
+            thread_id: "t".into(),
+            binding: Arc::new(Binding {
+                server_name: "s".into(),
+                driver: "tools".into(),
+                toolset: Toolset {
+                    name: "report".into(),
+                    submit_tool: "submit".into(),
+                    status_tool: "status".into(),
+                    cancel_tool: "cancel".into(),
+                    input_tool: None,
+                    idempotent_submit: false,
+                },
+            }),
+            remote_task_id: Some("r".into()),
+            status: Status::Submitted,
+            digest: None,
+            event_fingerprint: None,
+            next_due_at: 0,
+            poll_attempt_count: 0,
+            consecutive_poll_error_count: 0,
+            last_polled_at: None,
+            cancel_requested_at: None,
+            cancel_attempt_count: 0,
+            lease_epoch: 1,
+            created_at: 0,
+        }
+    }
+
+    fn written(decision: Decision) -> Change {
+        match decision {
+            Decision::Write(change) => *change,
+            Decision::Unchanged { .. } => panic!("expected a write"),
+        }
+    }
+
+    fn answer(task: &mut Tracked, snapshot: Snapshot, now: Millis) -> Option<Change> {
+        match task.on_answer(snapshot, now, &policy(), Chance::NONE) {
+            Decision::Write(change) => {
+                let epoch = task.lease_epoch + 1;
+                task.applied(&change, epoch);
+                Some(*change)
+            }
+            Decision::Unchanged { next_due_at } => {
+                task.unchanged(next_due_at, now);
+                None
+            }
+        }
+    }
+
+    fn fail(task: &mut Tracked, now: Millis) -> Change {
+        let change = task.on_error(&Failure::new(FailureKind::Timeout, "slow"), now, &policy(), Chance::NONE);
+        let epoch = task.lease_epoch + 1;
+        task.applied(&change, epoch);
+        change
+    }
+
+    #[test]
+    fn an_unchanged_poll_writes_nothing_131() {
+        let mut task = tracked();
+        let first = answer(&mut task, Snapshot::bare(Status::Working), 10).expect("submitted → working");
+        assert_eq!(first.events, [EventKind::Status(Status::Working)]);
+        assert_eq!(answer(&mut task, Snapshot::bare(Status::Working), 20), None);
+        assert_eq!((task.poll_attempt_count, task.last_polled_at, task.next_due_at), (2, Some(20), 5_020));
+    }
+
+    #[test]
+    fn the_error_count_grows_and_an_applied_answer_resets_it_46() {
+        let mut task = tracked();
+        answer(&mut task, Snapshot::bare(Status::Working), 0);
+        assert_eq!(fail(&mut task, 0).next_due_at, 5_000);
+        assert_eq!(fail(&mut task, 0).next_due_at, 10_000);
+        let change = answer(&mut task, Snapshot::bare(Status::Working), 0).expect("the counter is written back");
+        assert_eq!((change.consecutive_poll_error_count, change.last_poll_error), (0, Some(None)));
+        assert!(change.events.is_empty(), "it was never degraded");
+    }
+
+    #[test]
+    fn degradation_is_an_event_once_and_so_is_recovery_47_64() {
+        let mut task = tracked();
+        answer(&mut task, Snapshot::bare(Status::Working), 0);
+        let events: Vec<_> = (0..4).map(|now| fail(&mut task, now).events).collect();
+        assert_eq!(events, [vec![], vec![], vec![EventKind::TrackingDegraded], vec![]]);
+        let change = answer(&mut task, Snapshot::bare(Status::Working), 9).unwrap();
+        assert_eq!(change.events, [EventKind::TrackingRecovered]);
+    }
+
+    #[test]
+    fn the_same_question_is_asked_once_and_another_one_again_64() {
+        let ask = |question: &str| {
+            let mut snapshot = Snapshot::bare(Status::InputRequired);
+            snapshot.outcome.input_required = Some(Json::parse(&format!("{{\"q\":\"{question}\"}}")).unwrap());
+            snapshot
+        };
+        let mut task = tracked();
+        let asked = [EventKind::Status(Status::InputRequired)];
+        assert_eq!(answer(&mut task, ask("a"), 1).unwrap().events, asked);
+        assert_eq!(answer(&mut task, ask("a"), 2), None);
+        assert_eq!(answer(&mut task, ask("b"), 3).unwrap().events, asked);
+        fail(&mut task, 4);
+        assert!(answer(&mut task, ask("b"), 5).unwrap().events.is_empty(), "an error in between is no news");
+        // Another worker that lost the digest but reads the fingerprint stays silent too.
+        task.digest = None;
+        assert!(answer(&mut task, ask("b"), 6).unwrap().events.is_empty());
+    }
+
+    #[test]
+    fn a_terminal_answer_ends_the_task_with_one_event() {
+        let task = tracked();
+        let mut snapshot = Snapshot::bare(Status::Completed);
+        snapshot.outcome.result = Some(Json::parse("42").unwrap());
+        let change = written(task.on_answer(snapshot, 77, &policy(), Chance::NONE));
+        assert_eq!((change.status, change.completed_at, change.release), (Status::Completed, Some(77), true));
+        assert_eq!(change.events, [EventKind::Status(Status::Completed)]);
+    }
+
+    #[test]
+    fn a_cancel_stores_what_the_server_says_and_retries_what_it_does_not_19_20_60() {
+        let mut task = tracked();
+        task.cancel_requested_at = Some(5);
+        let retry = Failure::new(FailureKind::Transport, "gone");
+        let waits: Vec<_> = (0..3)
+            .map(|_| {
+                let change = task.on_cancel_error(&retry, 100, &policy(), Chance::NONE);
+                let epoch = task.lease_epoch + 1;
+                task.applied(&change, epoch);
+                assert_eq!(change.consecutive_poll_error_count, 0, "a cancel's errors are counted apart");
+                change.next_due_at - 100
+            })
+            .collect();
+        assert_eq!(waits, [5_000, 10_000, 20_000]);
+        let change = task.on_cancel_answer(Snapshot::bare(Status::Completed), 200);
+        assert_eq!((change.status, change.cancel_attempt_count), (Status::Completed, 4));
+        assert_eq!(change.events, [EventKind::Status(Status::Completed)]);
+    }
+
+    #[test]
+    fn a_task_is_looked_at_when_it_expires_133() {
+        let task = tracked();
+        let policy = Policy { max_age_ms: Some(60_000), ..policy() };
+        let hinted = Snapshot { hint: Some(Duration::from_secs(3_600)), ..Snapshot::bare(Status::Working) };
+        assert_eq!(written(task.on_answer(hinted, 0, &policy, Chance::NONE)).next_due_at, 60_000);
+        assert!(!task.expired(59_999, &policy) && task.expired(60_000, &policy));
+        let change = task.on_expired(60_000);
+        assert_eq!(change.outcome.unwrap().0.error_code.as_deref(), Some(code::TASK_EXPIRED));
+    }
+
+    #[test]
+    fn stored_errors_are_bounded_25() {
+        let task = tracked();
+        let failure = Failure::new(FailureKind::ToolError, "é".repeat(5_000));
+        let change = task.on_error(&failure, 0, &policy(), Chance::NONE);
+        assert_eq!(change.last_poll_error.unwrap().unwrap().chars().count(), ERROR_MAX_CHARS);
+    }
+
+    proptest! {
+        #[test]
+        fn a_transport_failure_never_ends_a_task_and_counters_only_grow(
+            kinds in prop::collection::vec((0usize..FailureKind::ALL.len(), any::<u64>()), 1..40),
+        ) {
+            let mut task = tracked();
+            for (index, (kind, retry_after)) in kinds.into_iter().enumerate() {
+                let failure = Failure {
+                    retry_after: Some(Duration::from_millis(retry_after)),
+                    ..Failure::new(FailureKind::ALL[kind], "x")
+                };
+                let change = task.on_error(&failure, 0, &policy(), Chance::NONE);
+                prop_assert!(!change.status.is_terminal() && !change.release && change.completed_at.is_none());
+                prop_assert!(change.next_due_at >= 5_000 && change.next_due_at <= super::super::schedule::MAX_WAIT_MS);
+                prop_assert_eq!(change.consecutive_poll_error_count, i64::try_from(index).unwrap() + 1);
+                let epoch = task.lease_epoch + 1;
+                task.applied(&change, epoch);
+            }
+        }
+    }
+}
