@@ -4,7 +4,11 @@
 //! `service`, `worker` → `catalog`, `driver` → `upstream` → `credentials` → `store`, `config`, `contract` → `task` → `clock`.
 //! A test in the `tests` member enforces this.
 
+pub mod catalog;
 pub mod clock;
+pub mod config;
 pub mod contract;
+pub mod service;
 pub mod store;
 pub mod task;
+pub mod upstream;

@@ -10,8 +10,8 @@ mod model;
 
 pub use error::{StoreError, StoreErrorKind};
 pub use model::{
-    Applied, CancelRequest, ClaimOrder, EventRecord, Heartbeat, Inserted, NewIntent, Owned, Page, Recorded, RowState,
-    StoreStats, TaskFilter, TaskWrite, WorkerId, WorkerInfo, WorkerRecord, Workers,
+    Applied, CancelRequest, ClaimOrder, EventRecord, Heartbeat, Inserted, NewHandle, NewIntent, Owned, Page, Recorded,
+    RowState, StoreStats, TaskFilter, TaskWrite, WorkerId, WorkerInfo, WorkerRecord, Workers,
 };
 
 use std::sync::Arc;
@@ -90,19 +90,10 @@ pub trait Intents: Send + Sync {
     /// (scope: user and thread).
     async fn insert_intent(&self, intent: &NewIntent) -> Result<Inserted>;
 
-    /// Records the remote id of an intent that `worker` still owns at `epoch`: status `submitted`, event `submitted`,
-    /// kept arguments cleared. With `keep` the worker goes on owning the row, unless a cancel was requested meanwhile:
-    /// then the row is freed, due at `now` as a cancel.
-    async fn record_submitted(
-        &self,
-        worker: &WorkerId,
-        id: &str,
-        epoch: i64,
-        remote_task_id: &str,
-        next_due_at: Millis,
-        keep: bool,
-        now: Millis,
-    ) -> Result<Recorded>;
+    /// Records the remote id of an intent that the worker still owns at the given epoch: status `submitted`, event
+    /// `submitted`, kept arguments cleared, epoch + 1. With `keep` the worker goes on owning the row, unless a cancel was
+    /// requested meanwhile: then the row is freed, due at `at` as a cancel.
+    async fn record_submitted(&self, handle: &NewHandle) -> Result<Recorded>;
 
     /// Deletes an intent that `worker` still owns at `epoch`; its key is free again. Returns whether it did.
     async fn discard_intent(&self, worker: &WorkerId, id: &str, epoch: i64) -> Result<bool>;

@@ -174,6 +174,25 @@ pub enum Inserted {
     NotLive,
 }
 
+/// A remote id to record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewHandle {
+    /// The worker that owns the intent.
+    pub worker: WorkerId,
+    /// The task.
+    pub id: Arc<str>,
+    /// The intent's version.
+    pub epoch: i64,
+    /// The server's id of the task.
+    pub remote_task_id: String,
+    /// When its first poll is due.
+    pub next_due_at: Millis,
+    /// Whether the worker will poll it itself.
+    pub keep: bool,
+    /// Now.
+    pub at: Millis,
+}
+
 /// What became of recording a remote id.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recorded {
