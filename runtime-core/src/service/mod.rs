@@ -1,11 +1,17 @@
 //! What callers can do: submit, cancel, query (INTERFACE; BEHAVIOURS E, H, J).
 
-use std::time::Duration;
+mod cancel;
+mod query;
+mod submit;
+
+use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::store::{Page, TaskFilter};
+use crate::driver::{Driver, Routes};
+use crate::store::{SharedStore, StoreError};
 use crate::task::TaskRecord;
+use crate::worker::{Metrics, Worker};
 
 /// Whose tasks a caller may touch; absent parts are not narrowed (operators).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -89,49 +95,57 @@ pub struct AgentCancel {
     pub message: String,
 }
 
-/// The façade over store and worker.
-#[derive(Debug)]
-pub struct Service {}
+/// The façade over store and worker; cheap to clone.
+#[derive(Clone)]
+pub struct Service {
+    worker: Worker,
+    store: SharedStore,
+    driver: Arc<dyn Driver>,
+    routes: Arc<Routes>,
+    metrics: Metrics,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("routes", &self.routes).finish_non_exhaustive()
+    }
+}
 
 impl Service {
-    /// Submits; returns once the remote handle is durable. Runs to its end even if the caller goes away.
-    pub async fn submit(&self, _submit: Submit) -> Result<Submitted, ServiceError> {
-        unimplemented!()
+    /// A façade over a running worker.
+    pub fn new(worker: Worker) -> Self {
+        let context = Arc::clone(worker.context());
+        Self {
+            store: Arc::clone(&context.store),
+            driver: Arc::clone(&context.driver),
+            routes: Arc::clone(&context.routes),
+            metrics: context.metrics.clone(),
+            worker,
+        }
     }
 
-    /// Requests a cancel; never calls the server itself. Repeating it changes nothing (57–59).
-    pub async fn cancel(&self, _access: &Access, _id: &str) -> Result<TaskRecord, ServiceError> {
-        unimplemented!()
+    /// The worker behind it.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
     }
 
-    /// Requests the cancel of the one task that `id` or `name` means (63).
-    pub async fn cancel_for_agent(
-        &self,
-        _access: &Access,
-        _id: Option<&str>,
-        _name: Option<&str>,
-    ) -> Result<AgentCancel, ServiceError> {
-        unimplemented!()
+    /// The store behind it, for reads.
+    pub fn store(&self) -> &SharedStore {
+        &self.store
     }
+}
 
-    /// One task. With `wait`, answers at the next change of status, input, result or degradation, or after `wait`;
-    /// a terminal task answers at once.
-    pub async fn get(&self, _access: &Access, _id: &str, _wait: Duration) -> Result<TaskRecord, ServiceError> {
-        unimplemented!()
+/// What a caller is told of a store's error; its text goes to the log only.
+fn unavailable(error: &StoreError) -> ServiceError {
+    if error.is_transient() {
+        tracing::warn!(%error, "the store does not answer");
+        ServiceError::Unavailable
+    } else {
+        tracing::error!(%error, "the store refuses a request");
+        ServiceError::Internal
     }
+}
 
-    /// Tasks, newest first. `filter.user_id` and `filter.thread_id` are set from the caller by the caller.
-    pub async fn list(&self, _filter: &TaskFilter, _page: &Page) -> Result<Vec<TaskRecord>, ServiceError> {
-        unimplemented!()
-    }
-
-    /// Makes a task due at once, whoever holds it.
-    pub async fn poll_now(&self, _access: &Access, _id: &str) -> Result<TaskRecord, ServiceError> {
-        unimplemented!()
-    }
-
-    /// Answers `input_required` through the toolset's input tool: `input` is any JSON.
-    pub async fn input(&self, _access: &Access, _id: &str, _input: &RawValue) -> Result<TaskRecord, ServiceError> {
-        unimplemented!()
-    }
+fn not_found(id: &str) -> ServiceError {
+    ServiceError::NotFound(format!("task {id:?} not found"))
 }

@@ -14,6 +14,7 @@ pub use json::Json;
 pub use limits::Limits;
 pub use record::{Binding, TaskRecord, Toolset, Tracked};
 pub use schedule::Policy;
+pub(crate) use snapshot::hex;
 pub use snapshot::{Outcome, Snapshot};
 pub use status::{ParseStatusError, Status};
 pub use transition::{Change, ChangeKind, Decision, Failure, FailureKind};

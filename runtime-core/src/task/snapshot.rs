@@ -102,7 +102,7 @@ fn hash_option<T: ?Sized>(value: Option<&T>, hasher: &mut Sha256, hash: impl FnO
     }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

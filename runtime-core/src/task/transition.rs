@@ -32,7 +32,7 @@ pub enum FailureKind {
     Transport,
     /// 401 or 403.
     Auth,
-    /// The answer is no MCP answer (146).
+    /// A JSON-RPC error, or no MCP answer at all (146).
     Protocol,
     /// The breaker held the call back (159).
     Breaker,

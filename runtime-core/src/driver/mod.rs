@@ -1,0 +1,152 @@
+//! How a server is spoken to about tasks: from a call's raw answer to what it means for the task.
+
+mod tools;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::value::RawValue;
+
+use crate::config::ServerConfig;
+use crate::contract::{CancelReading, Refusal, StatusReading};
+use crate::task::{Binding, Limits, Toolset, Tracked};
+use crate::upstream::{Scope, SharedUpstream};
+
+pub use tools::ToolsDriver;
+pub(crate) use tools::{intent_deadline, scope_of};
+
+/// The name of the driver for ordinary tools.
+pub const TOOLS: &str = "tools";
+
+/// A submit call's deadline where `tool_call_timeout` is not set (DESIGN, Cancel).
+const SUBMIT_DEADLINE: Duration = Duration::from_secs(45);
+/// A status or cancel call's deadline where `tool_call_timeout` is not set.
+const CALL_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A submit, ready to be sent.
+#[derive(Debug, Clone, Copy)]
+pub struct SubmitCall<'a> {
+    /// Server and tools.
+    pub binding: &'a Binding,
+    /// On whose behalf.
+    pub scope: &'a Scope,
+    /// The text of a JSON object.
+    pub arguments: &'a RawValue,
+    /// Travels in `_meta`, the same again when a submit is resolved after a crash.
+    pub idempotency_key: &'a str,
+}
+
+/// Why a submit brought no handle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SubmitFailure {
+    /// The server refused, or answered wrongly: there is no task, or one to cancel.
+    Refused(Refusal),
+    /// The call was certainly not executed.
+    NotSent(String),
+    /// Nobody can know (145).
+    Unknown(String),
+}
+
+/// Speaks to servers about tasks.
+#[async_trait]
+pub trait Driver: Send + Sync {
+    /// Starts the work; the remote id.
+    async fn submit(&self, call: SubmitCall<'_>) -> Result<String, SubmitFailure>;
+
+    /// Asks how a task stands.
+    async fn status(&self, task: &Tracked) -> StatusReading;
+
+    /// Cancels the remote task `remote_id` of `scope`.
+    async fn cancel(&self, binding: &Binding, scope: &Scope, remote_id: &str) -> CancelReading;
+
+    /// Answers `input_required`; the answer reads like a status answer.
+    async fn input(&self, task: &Tracked, tool: &str, input: &RawValue) -> StatusReading;
+}
+
+/// A server that tasks can be on.
+#[derive(Clone)]
+pub struct Route {
+    /// The way to it.
+    pub upstream: SharedUpstream,
+    /// Its task toolsets.
+    pub toolsets: Arc<[Toolset]>,
+    /// How many of its calls run at a time.
+    pub max_concurrent_calls: usize,
+    /// A submit call's deadline.
+    pub submit_deadline: Duration,
+    /// A status or cancel call's deadline.
+    pub call_deadline: Duration,
+}
+
+impl std::fmt::Debug for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Route").field("toolsets", &self.toolsets).finish_non_exhaustive()
+    }
+}
+
+/// The servers with toolsets, and the drivers, of this process.
+#[derive(Debug, Default)]
+pub struct Routes {
+    servers: HashMap<String, Route>,
+}
+
+impl Routes {
+    /// Routes to the enabled servers that have toolsets.
+    ///
+    /// A server's bound is what its configuration says, else half of `max_concurrent_polls` where several servers have
+    /// toolsets, and all of it where one has (INTERFACE).
+    pub fn new(servers: impl IntoIterator<Item = (ServerConfig, SharedUpstream)>, max_concurrent_polls: usize) -> Self {
+        let servers: Vec<_> = servers.into_iter().filter(|(config, _)| config.has_toolsets()).collect();
+        let default_bound = if servers.len() > 1 { (max_concurrent_polls / 2).max(1) } else { max_concurrent_polls };
+        let route = |(config, upstream): (ServerConfig, SharedUpstream)| {
+            let bound = config.max_concurrent_calls.map_or(default_bound, |calls| calls as usize);
+            let route = Route {
+                upstream,
+                toolsets: config.toolsets.into(),
+                max_concurrent_calls: bound.clamp(1, max_concurrent_polls.max(1)),
+                submit_deadline: config.tool_call_timeout.unwrap_or(SUBMIT_DEADLINE),
+                call_deadline: config.tool_call_timeout.unwrap_or(CALL_DEADLINE),
+            };
+            (config.name, route)
+        };
+        Self { servers: servers.into_iter().map(route).collect() }
+    }
+
+    /// The way to a server.
+    pub fn find(&self, server: &str) -> Option<&Route> {
+        self.servers.get(server)
+    }
+
+    /// The names of the servers.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.servers.keys().map(String::as_str)
+    }
+
+    /// How many servers there are.
+    pub fn len(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.servers.is_empty()
+    }
+
+    /// Whether this process can speak about a task with this binding.
+    pub fn can_drive(&self, binding: &Binding) -> Result<(), String> {
+        if !self.servers.contains_key(&binding.server_name) {
+            return Err(format!("server {:?} is not configured or not enabled here", binding.server_name));
+        }
+        if binding.driver != TOOLS {
+            return Err(format!("driver {:?} is not known here", binding.driver));
+        }
+        Ok(())
+    }
+
+    /// The driver for ordinary tools over these routes.
+    pub fn driver(self: &Arc<Self>, limits: Limits) -> Arc<dyn Driver> {
+        Arc::new(ToolsDriver::new(Arc::clone(self), limits))
+    }
+}

@@ -1,0 +1,150 @@
+//! Ordinary submit, status and cancel tools (BEHAVIOURS A).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::{Driver, Route, Routes, SubmitCall, SubmitFailure};
+use crate::contract::{CancelReading, StatusReading, ToolAnswer, read_cancel, read_status, read_submit};
+use crate::task::{Binding, Failure, FailureKind, Limits, Tracked};
+use crate::upstream::{CallError, CallErrorKind, Scope, ToolCall};
+
+/// The `_meta` member that carries a submit's idempotency key.
+const IDEMPOTENCY_KEY: &str = "mcp-taskd/idempotency-key";
+
+/// Speaks the contract of ordinary tools.
+#[derive(Debug)]
+pub struct ToolsDriver {
+    routes: Arc<Routes>,
+    limits: Limits,
+}
+
+#[derive(Serialize)]
+struct TaskIdArgument<'a> {
+    task_id: &'a str,
+}
+
+#[derive(Serialize)]
+struct InputArguments<'a> {
+    task_id: &'a str,
+    input: &'a RawValue,
+}
+
+impl ToolsDriver {
+    /// A driver over `routes`.
+    pub fn new(routes: Arc<Routes>, limits: Limits) -> Self {
+        Self { routes, limits }
+    }
+
+    fn route(&self, binding: &Binding) -> Result<&Route, Failure> {
+        self.routes
+            .can_drive(binding)
+            .map_err(|why| Failure::new(FailureKind::Unroutable, why))
+            .and_then(|()| self.routes.find(&binding.server_name).ok_or_else(unroutable))
+    }
+
+    /// Calls a tool about a task and reads what counts of its answer.
+    async fn call(
+        &self,
+        binding: &Binding,
+        scope: &Scope,
+        tool: &str,
+        arguments: &impl Serialize,
+    ) -> Result<ToolAnswer, Failure> {
+        let route = self.route(binding)?;
+        let arguments = to_raw_value(arguments).map_err(|error| internal(&error))?;
+        let deadline = Some(route.call_deadline);
+        let call = ToolCall { tool, arguments: &arguments, meta: &[], scope, deadline };
+        let result = route.upstream.call_tool(call).await.map_err(failure)?;
+        read(&result, tool)
+    }
+}
+
+#[async_trait]
+impl Driver for ToolsDriver {
+    async fn submit(&self, call: SubmitCall<'_>) -> Result<String, SubmitFailure> {
+        let route = self.route(call.binding).map_err(|failure| SubmitFailure::NotSent(failure.message))?;
+        let tool = call.binding.toolset.submit_tool.as_str();
+        let meta = [(IDEMPOTENCY_KEY, call.idempotency_key)];
+        let request = ToolCall {
+            tool,
+            arguments: call.arguments,
+            meta: &meta,
+            scope: call.scope,
+            deadline: Some(route.submit_deadline),
+        };
+        let result = route.upstream.call_tool(request).await.map_err(|error| {
+            // A JSON-RPC error is an answer: the server looked at the call and did not run it.
+            if error.maybe_executed && error.kind != CallErrorKind::Rpc {
+                SubmitFailure::Unknown(error.message)
+            } else {
+                SubmitFailure::NotSent(error.message)
+            }
+        })?;
+        let answer = read(&result, tool).map_err(|failure| SubmitFailure::Unknown(failure.message))?;
+        read_submit(&answer, tool).map_err(SubmitFailure::Refused)
+    }
+
+    async fn status(&self, task: &Tracked) -> StatusReading {
+        let tool = task.binding.toolset.status_tool.as_str();
+        let remote_id = task.remote_task_id.as_deref().unwrap_or_default();
+        match self.call(&task.binding, &scope_of(task), tool, &TaskIdArgument { task_id: remote_id }).await {
+            Ok(answer) => read_status(&answer, tool, remote_id, &self.limits),
+            Err(failure) => StatusReading::Failure(failure),
+        }
+    }
+
+    async fn cancel(&self, binding: &Binding, scope: &Scope, remote_id: &str) -> CancelReading {
+        let tool = binding.toolset.cancel_tool.as_str();
+        match self.call(binding, scope, tool, &TaskIdArgument { task_id: remote_id }).await {
+            Ok(answer) => read_cancel(&answer, tool, remote_id, &self.limits),
+            Err(failure) => CancelReading::Failure(failure),
+        }
+    }
+
+    async fn input(&self, task: &Tracked, tool: &str, input: &RawValue) -> StatusReading {
+        let remote_id = task.remote_task_id.as_deref().unwrap_or_default();
+        let arguments = InputArguments { task_id: remote_id, input };
+        match self.call(&task.binding, &scope_of(task), tool, &arguments).await {
+            Ok(answer) => read_status(&answer, tool, remote_id, &self.limits),
+            Err(failure) => StatusReading::Failure(failure),
+        }
+    }
+}
+
+/// On whose behalf a task is asked about: its owner's.
+pub(crate) fn scope_of(task: &Tracked) -> Scope {
+    Scope { user_id: task.user_id.clone(), thread_id: task.thread_id.clone() }
+}
+
+fn read(result: &RawValue, tool: &str) -> Result<ToolAnswer, Failure> {
+    ToolAnswer::read(result)
+        .map_err(|_| Failure::new(FailureKind::Protocol, format!("the answer of {tool} is no tool result")))
+}
+
+fn unroutable() -> Failure {
+    Failure::new(FailureKind::Unroutable, "the server is not configured here")
+}
+
+fn internal(error: &serde_json::Error) -> Failure {
+    Failure::new(FailureKind::Internal, error.to_string())
+}
+
+fn failure(error: CallError) -> Failure {
+    let kind = match error.kind {
+        CallErrorKind::Connect | CallErrorKind::Transport => FailureKind::Transport,
+        CallErrorKind::Timeout => FailureKind::Timeout,
+        CallErrorKind::Auth => FailureKind::Auth,
+        // A JSON-RPC error is an answer: it says nothing of the task, and the server is alive.
+        CallErrorKind::Protocol | CallErrorKind::Rpc => FailureKind::Protocol,
+    };
+    Failure { kind, message: error.message, retry_after: error.retry_after }
+}
+
+/// How long a submit may take before its intent counts as abandoned: the call, bring-up, and time to record.
+pub(crate) fn intent_deadline(route: &Route) -> Duration {
+    route.submit_deadline + Duration::from_secs(90)
+}

@@ -1,0 +1,112 @@
+//! The composition of store, servers, worker and service: what the daemon runs, and what a Rust agent can embed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::Registry;
+
+use crate::clock::{StoreClock, SystemClock};
+use crate::config::{ServerConfig, TaskSettings};
+use crate::driver::Routes;
+use crate::service::Service;
+use crate::store::{SharedStore, StoreError};
+use crate::upstream::SharedUpstream;
+use crate::worker::{Metrics, Options, Worker};
+
+/// What a process does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Role {
+    /// Takes calls and polls.
+    #[default]
+    All,
+    /// Takes calls; it registers and heartbeats, but leaves polling to others.
+    Gateway,
+    /// Polls.
+    Worker,
+}
+
+impl Role {
+    /// The name in the register.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Gateway => "gateway",
+            Self::Worker => "worker",
+        }
+    }
+
+    /// Whether it polls tasks.
+    pub const fn polls(self) -> bool {
+        matches!(self, Self::All | Self::Worker)
+    }
+}
+
+/// Why a runtime does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store or the state directory.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A metric of this name is registered already: two runtimes on one registry.
+    #[error("metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// A running task runtime.
+#[derive(Debug, Clone)]
+pub struct Runtime {
+    service: Service,
+}
+
+impl Runtime {
+    /// Registers a worker in `store` and starts it; `servers` are those that may have task toolsets.
+    ///
+    /// `state_dir` holds the lock that proves this process alive to its successors on this machine.
+    pub async fn start(
+        settings: &TaskSettings,
+        role: Role,
+        state_dir: PathBuf,
+        store: SharedStore,
+        servers: impl IntoIterator<Item = (ServerConfig, SharedUpstream)>,
+        registry: &Registry,
+    ) -> Result<Self, StartError> {
+        let polls = settings.max_concurrent_polls as usize;
+        let routes = Arc::new(Routes::new(servers, polls));
+        let metrics = Metrics::register(registry, routes.names())?;
+        let options = Options {
+            policy: settings.policy(),
+            lease: Duration::from_secs(u64::from(settings.lease_seconds)),
+            max_concurrent_polls: polls,
+            max_held: settings.max_held as usize,
+            state_dir,
+            role: role.as_str().to_owned(),
+            polls: settings.enabled && role.polls(),
+            host: host(),
+        };
+        let driver = routes.driver(settings.limits());
+        let clock = Arc::new(StoreClock::new(SystemClock));
+        let worker = Worker::start(options, store, driver, routes, metrics, clock).await?;
+        Ok(Self { service: Service::new(worker) })
+    }
+
+    /// What callers can do.
+    pub fn service(&self) -> &Service {
+        &self.service
+    }
+
+    /// Gives every task back and leaves the register, within `grace`.
+    pub async fn shutdown(&self, grace: Duration) {
+        self.service.worker().drain(grace).await;
+    }
+}
+
+/// The machine's name, as far as it is one; only for people.
+fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}

@@ -1,0 +1,432 @@
+//! Submit without orphans (DESIGN; BEHAVIOURS 40–43, 145, 152, 155).
+//!
+//! The intent is durable before the server is asked; what became of the call is recorded by a guarded write; a remote task
+//! is cancelled as compensation only once its intent is known to be closed without it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
+
+use super::{Access, Service, ServiceError, Submit, Submitted, unavailable};
+use crate::contract::{CancelReading, Refusal};
+use crate::driver::{SubmitCall, SubmitFailure, TOOLS, intent_deadline};
+use crate::store::{Inserted, NewHandle, NewIntent, Recorded, StoreError, TaskWrite, WorkerId};
+use crate::task::json::hash_canonical;
+use crate::task::limits::{CALLER_ID_MAX_CHARS, KEPT_ARGUMENTS_MAX_BYTES};
+use crate::task::{Binding, Json, Outcome, Status, TaskRecord, Tracked};
+use crate::upstream::Scope;
+use crate::worker::OpenIntent;
+
+/// How long the record of a handle is tried again while the store is away. After that the intent is left to be resolved
+/// like that of a dead process.
+const RECORD_PATIENCE: Duration = Duration::from_secs(600);
+/// How long a write that closes an intent is tried again.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
+/// Attempts at cancelling a remote task that nobody tracks.
+const COMPENSATIONS: u32 = 3;
+
+/// An intent that this process owns.
+struct Intent {
+    id: Arc<str>,
+    worker: WorkerId,
+    epoch: i64,
+    binding: Arc<Binding>,
+    scope: Scope,
+    submit: Submit,
+    /// Until it is dropped, a drain waits and reconciling leaves the row alone.
+    _open: OpenIntent,
+}
+
+impl Service {
+    /// Submits; returns once the remote handle is durable. Runs to its end even if the caller goes away.
+    ///
+    /// A repeated idempotency key waits for the first call and returns its task.
+    pub async fn submit(&self, submit: Submit) -> Result<Submitted, ServiceError> {
+        validate(&submit)?;
+        let route = self.routes.find(&submit.server).ok_or_else(|| {
+            ServiceError::NotFound(format!("no server {:?} with task toolsets is configured", submit.server))
+        })?;
+        let toolset = route.toolsets.iter().find(|toolset| toolset.name == submit.task).ok_or_else(|| {
+            ServiceError::NotFound(format!("server {:?} has no task toolset {:?}", submit.server, submit.task))
+        })?;
+        let patience = intent_deadline(route);
+        let binding = Arc::new(Binding {
+            server_name: submit.server.clone(),
+            driver: TOOLS.to_owned(),
+            toolset: toolset.clone(),
+        });
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.open(&submit, &binding, patience).await? {
+                Opened::New(intent) => {
+                    let service = self.clone();
+                    // In a task of its own, so that the caller's disconnect cuts nothing off.
+                    let run = tokio::spawn(async move { service.run(*intent).await });
+                    return run.await.unwrap_or_else(|error| {
+                        tracing::error!(%error, "a submit panicked");
+                        Err(ServiceError::Internal)
+                    });
+                }
+                Opened::Replay(task) => return Ok(Submitted { task: *task, replayed: true }),
+                // The first call was refused and its key is free again, or it still runs.
+                Opened::Running(id) => {
+                    if Instant::now() >= deadline {
+                        let message = "an earlier submit with this Idempotency-Key has not ended".to_owned();
+                        return Err(ServiceError::OutcomeUnknown { task_id: id, message });
+                    }
+                    let access = Access { user_id: Some(submit.user_id.clone()), thread_id: None };
+                    match self.get(&access, &id, Duration::from_secs(5)).await {
+                        Ok(_) | Err(ServiceError::NotFound(_)) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes the intent durable, or finds the task of an earlier submit with the same key.
+    async fn open(&self, submit: &Submit, binding: &Arc<Binding>, patience: Duration) -> Result<Opened, ServiceError> {
+        if self.worker.is_draining() {
+            return Err(ServiceError::Draining);
+        }
+        let worker = self.worker.id().ok_or(ServiceError::Unavailable)?;
+        let now = self.worker.context().now();
+        let id: Arc<str> = format!("mcp-task-{}", uuid::Uuid::new_v4().simple()).into();
+        let keep_arguments = binding.toolset.idempotent_submit;
+        if keep_arguments && submit.arguments.get().len() > KEPT_ARGUMENTS_MAX_BYTES {
+            return Err(ServiceError::Invalid(format!("arguments are larger than {KEPT_ARGUMENTS_MAX_BYTES} bytes")));
+        }
+        let body_hash = submit.idempotency_key.as_ref().map(|_| body_hash(submit)).transpose()?;
+        let intent = NewIntent {
+            id: Arc::clone(&id),
+            worker: Arc::clone(&worker),
+            user_id: submit.user_id.clone(),
+            thread_id: submit.thread_id.clone(),
+            run_id: submit.run_id.clone(),
+            tool_call_id: submit.tool_call_id.clone(),
+            binding: Arc::clone(binding),
+            idempotency_key: submit.idempotency_key.clone(),
+            body_hash: body_hash.clone(),
+            arguments: keep_arguments.then(|| submit.arguments.get().to_owned()),
+            next_due_at: now + patience.as_millis() as i64,
+            created_at: now,
+        };
+        let open = self.worker.open_intent(Arc::clone(&id));
+        match self.store.insert_intent(&intent).await.map_err(|error| unavailable(&error))? {
+            Inserted::New { epoch } => {
+                self.metrics.rows_written.with_label_values(&["submit"]).inc();
+                let scope =
+                    Scope { user_id: submit.user_id.as_str().into(), thread_id: submit.thread_id.as_str().into() };
+                let (submit, binding) = (submit.clone(), Arc::clone(binding));
+                Ok(Opened::New(Box::new(Intent { id, worker, epoch, binding, scope, submit, _open: open })))
+            }
+            Inserted::Existing(task) if task.body_hash != body_hash => {
+                Err(ServiceError::Invalid("this Idempotency-Key was used before with another request".to_owned()))
+            }
+            Inserted::Existing(task) if task.status == Status::Submitting => Ok(Opened::Running(task.id.to_string())),
+            Inserted::Existing(task) => Ok(Opened::Replay(task)),
+            Inserted::NotLive => Err(ServiceError::Unavailable),
+        }
+    }
+
+    /// From the durable intent to its end.
+    async fn run(&self, intent: Intent) -> Result<Submitted, ServiceError> {
+        let started = self.worker.context().now();
+        let key = intent.submit.idempotency_key.as_deref().unwrap_or(&intent.id);
+        let call = SubmitCall {
+            binding: &intent.binding,
+            scope: &intent.scope,
+            arguments: &intent.submit.arguments,
+            idempotency_key: key,
+        };
+        let result = match self.driver.submit(call).await {
+            Ok(remote_task_id) => self.record(&intent, remote_task_id, started).await,
+            Err(SubmitFailure::Refused(Refusal { message, orphan })) => {
+                self.discard(&intent).await;
+                if let Some(remote_id) = orphan {
+                    self.compensate(&intent, &remote_id).await;
+                }
+                Err(ServiceError::Refused(message))
+            }
+            Err(SubmitFailure::NotSent(message)) => {
+                self.discard(&intent).await;
+                Err(ServiceError::Refused(message))
+            }
+            Err(SubmitFailure::Unknown(why)) => {
+                let message = format!("Nobody can know whether the server accepted the submit: {why}");
+                self.close_unknown(&intent, &message).await;
+                Err(ServiceError::OutcomeUnknown { task_id: intent.id.to_string(), message })
+            }
+        };
+        let outcome = match &result {
+            Ok(_) => "submitted",
+            Err(ServiceError::OutcomeUnknown { .. }) => "unknown",
+            Err(_) => "refused",
+        };
+        self.metrics.tasks_submitted.with_label_values(&[&intent.binding.server_name, outcome]).inc();
+        tracing::info!(task.id = %intent.id, server = %intent.binding.server_name, outcome, "submit ended");
+        result
+    }
+
+    /// Records the remote id, for as long as the intent is owned (41, 42).
+    async fn record(&self, intent: &Intent, remote_id: String, started: i64) -> Result<Submitted, ServiceError> {
+        let context = self.worker.context();
+        let mut handle = NewHandle {
+            worker: Arc::clone(&intent.worker),
+            id: Arc::clone(&intent.id),
+            epoch: intent.epoch,
+            remote_task_id: remote_id.clone(),
+            // One interval after the call started (1).
+            next_due_at: started + context.policy.poll_interval_ms,
+            keep: false,
+            at: started,
+        };
+        let deadline = Instant::now() + RECORD_PATIENCE;
+        let mut pause = Duration::from_millis(50);
+        loop {
+            handle.keep = context.options.polls && !self.worker.is_draining();
+            handle.at = context.now();
+            match self.store.record_submitted(&handle).await {
+                Ok(Recorded::Done { task, kept }) => {
+                    self.metrics.rows_written.with_label_values(&["submit"]).inc();
+                    self.worker.announce(&intent.id);
+                    let record = recorded(intent, &task, handle.at);
+                    if kept {
+                        self.worker.adopt(*task)
+                    } else {
+                        self.worker.wake()
+                    }
+                    return Ok(Submitted { task: record, replayed: false });
+                }
+                Ok(Recorded::Duplicate) => {
+                    // The living task of that id is tracked: it is not cancelled.
+                    self.discard(intent).await;
+                    let message = "the server returned the id of a task that is tracked already".to_owned();
+                    return Err(ServiceError::Conflict(message));
+                }
+                Ok(Recorded::Stale) => return self.after_stale(intent, &remote_id).await,
+                Err(error) if error.is_transient() && Instant::now() < deadline => {
+                    tracing::warn!(task.id = %intent.id, %error, "recording the remote id is tried again");
+                    backoff(&mut pause).await;
+                }
+                Err(error) => {
+                    tracing::error!(task.id = %intent.id, %error, "the remote id cannot be recorded");
+                    if self.discard(intent).await {
+                        self.compensate(intent, &remote_id).await;
+                    }
+                    return Err(unavailable(&error));
+                }
+            }
+        }
+    }
+
+    /// The intent is not ours any more, or our own first attempt went through unseen: the row tells.
+    async fn after_stale(&self, intent: &Intent, remote_id: &str) -> Result<Submitted, ServiceError> {
+        let deadline = Instant::now() + RECORD_PATIENCE;
+        let mut pause = Duration::from_millis(50);
+        let unknown = |message: &str| ServiceError::OutcomeUnknown {
+            task_id: intent.id.to_string(),
+            message: message.to_owned(),
+        };
+        while Instant::now() < deadline {
+            match self.store.find_task(&intent.id, None, None).await {
+                Ok(Some(task)) if task.remote_task_id.as_deref() == Some(remote_id) => {
+                    return Ok(Submitted { task, replayed: false });
+                }
+                // A resolver repeated the submit and the server gave it another id: that one is the task.
+                Ok(Some(task)) if task.remote_task_id.is_some() => {
+                    self.compensate(intent, remote_id).await;
+                    return Ok(Submitted { task, replayed: false });
+                }
+                Ok(Some(task)) if task.status.is_terminal() => {
+                    self.compensate(intent, remote_id).await;
+                    return Err(unknown("the submit was given up by another worker before it was answered"));
+                }
+                Ok(None) => {
+                    self.compensate(intent, remote_id).await;
+                    return Err(unknown("the submit is not on record any more"));
+                }
+                Ok(Some(task)) if task.lease_owner.is_none() => {
+                    let why = "The process that submitted the task lost its lease before the answer was recorded";
+                    match self.store.close_freed_intent(&self.unknown_write(&task.tracked, why)).await {
+                        Ok(true) => {
+                            self.worker.announce(&intent.id);
+                            self.compensate(intent, remote_id).await;
+                            return Err(unknown(why));
+                        }
+                        Ok(false) => {}
+                        Err(error) => tracing::warn!(task.id = %intent.id, %error, "an intent cannot be closed yet"),
+                    }
+                }
+                Ok(Some(_)) => {}
+                Err(error) => tracing::warn!(task.id = %intent.id, %error, "an intent cannot be read yet"),
+            }
+            backoff(&mut pause).await;
+        }
+        Err(unknown("another worker is still resolving the submit"))
+    }
+
+    /// Deletes the intent, so that no task stays and its key is free (2, 145). Returns whether it is gone for certain.
+    async fn discard(&self, intent: &Intent) -> bool {
+        let attempt = || self.store.discard_intent(&intent.worker, &intent.id, intent.epoch);
+        let gone = persist(&intent.id, attempt).await;
+        self.worker.announce(&intent.id);
+        gone.unwrap_or(false)
+    }
+
+    /// Ends the intent as `submit_outcome_unknown`, visible to its user (145).
+    async fn close_unknown(&self, intent: &Intent, why: &str) {
+        let write = self.unknown_write(&tracked_intent(intent), why);
+        let closed = persist(&intent.id, || self.store.apply(&intent.worker, std::slice::from_ref(&write))).await;
+        if closed.is_none() {
+            tracing::error!(task.id = %intent.id, "an intent could not be closed; it is resolved later");
+        }
+        self.worker.announce(&intent.id);
+    }
+
+    fn unknown_write(&self, task: &Tracked, why: &str) -> TaskWrite {
+        let change = task.on_submit_unknown(why, self.worker.context().now());
+        TaskWrite { id: Arc::clone(&task.id), epoch: task.lease_epoch, change }
+    }
+
+    /// Cancels a remote task that nobody tracks; never one that somebody does.
+    async fn compensate(&self, intent: &Intent, remote_id: &str) {
+        match self.store.is_tracked(&intent.binding.server_name, remote_id).await {
+            Ok(false) => {}
+            Ok(true) => return,
+            Err(error) => {
+                tracing::error!(task.id = %intent.id, %error, "an orphan is left alone: whether it is tracked is unknown");
+                return;
+            }
+        }
+        let mut pause = Duration::from_millis(200);
+        for _ in 0..COMPENSATIONS {
+            match self.driver.cancel(&intent.binding, &intent.scope, remote_id).await {
+                CancelReading::Ended(_) => {
+                    tracing::warn!(task.id = %intent.id, "a remote task that could not be tracked was cancelled");
+                    return;
+                }
+                CancelReading::Failure(failure) => {
+                    tracing::warn!(task.id = %intent.id, error = %failure.message, "cancelling an orphan failed");
+                    backoff(&mut pause).await;
+                }
+            }
+        }
+        tracing::error!(task.id = %intent.id, server = %intent.binding.server_name, "an orphan may run on the server");
+    }
+}
+
+enum Opened {
+    New(Box<Intent>),
+    Replay(Box<TaskRecord>),
+    Running(String),
+}
+
+/// Tries a guarded write until the store has answered, or patience ends.
+async fn persist<T, F>(id: &Arc<str>, mut attempt: impl FnMut() -> F) -> Option<T>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let deadline = Instant::now() + CLOSE_PATIENCE;
+    let mut pause = Duration::from_millis(50);
+    loop {
+        match attempt().await {
+            Ok(done) => return Some(done),
+            Err(error) if error.is_transient() && Instant::now() < deadline => {
+                tracing::warn!(task.id = %id, %error, "closing an intent is tried again");
+                backoff(&mut pause).await;
+            }
+            Err(error) => {
+                tracing::error!(task.id = %id, %error, "an intent cannot be closed");
+                return None;
+            }
+        }
+    }
+}
+
+async fn backoff(pause: &mut Duration) {
+    tokio::time::sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+    *pause = (*pause * 2).min(Duration::from_secs(2));
+}
+
+fn validate(submit: &Submit) -> Result<(), ServiceError> {
+    let texts = [
+        ("user", Some(&submit.user_id)),
+        ("thread", Some(&submit.thread_id)),
+        ("run_id", submit.run_id.as_ref()),
+        ("tool_call_id", submit.tool_call_id.as_ref()),
+        ("Idempotency-Key", submit.idempotency_key.as_ref()),
+    ];
+    for (name, text) in texts {
+        let Some(text) = text else { continue };
+        let chars = text.chars().count();
+        if chars == 0 || chars > CALLER_ID_MAX_CHARS || text.chars().any(char::is_control) {
+            let message = format!("{name} must have 1 to {CALLER_ID_MAX_CHARS} characters and no control characters");
+            return Err(ServiceError::Invalid(message));
+        }
+    }
+    if !submit.arguments.get().trim_start().starts_with('{') {
+        return Err(ServiceError::Invalid("arguments must be a JSON object".to_owned()));
+    }
+    Ok(())
+}
+
+/// What "the same body" means for a repeated key (137, 155).
+fn body_hash(submit: &Submit) -> Result<String, ServiceError> {
+    let arguments =
+        Json::parse(submit.arguments.get()).map_err(|error| ServiceError::Invalid(format!("arguments: {error}")))?;
+    let mut hasher = Sha256::new();
+    for part in [
+        submit.server.as_str(),
+        submit.task.as_str(),
+        submit.run_id.as_deref().unwrap_or_default(),
+        submit.tool_call_id.as_deref().unwrap_or_default(),
+    ] {
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    hash_canonical(&arguments, &mut hasher);
+    Ok(crate::task::hex(&hasher.finalize()))
+}
+
+/// The row of an intent as a held task, for decisions about it.
+fn tracked_intent(intent: &Intent) -> Tracked {
+    Tracked {
+        id: Arc::clone(&intent.id),
+        user_id: intent.scope.user_id.clone(),
+        thread_id: intent.scope.thread_id.clone(),
+        binding: Arc::clone(&intent.binding),
+        remote_task_id: None,
+        status: Status::Submitting,
+        digest: None,
+        event_fingerprint: None,
+        next_due_at: 0,
+        poll_attempt_count: 0,
+        consecutive_poll_error_count: 0,
+        last_polled_at: None,
+        cancel_requested_at: None,
+        cancel_attempt_count: 0,
+        lease_epoch: intent.epoch,
+        created_at: 0,
+    }
+}
+
+/// The row as it is once the handle is recorded; reading it again would say the same.
+fn recorded(intent: &Intent, task: &Tracked, at: i64) -> TaskRecord {
+    TaskRecord {
+        tracked: task.clone(),
+        run_id: intent.submit.run_id.clone(),
+        tool_call_id: intent.submit.tool_call_id.clone(),
+        outcome: Outcome::default(),
+        last_poll_error: None,
+        last_cancel_error: None,
+        lease_owner: None,
+        idempotency_key: intent.submit.idempotency_key.clone(),
+        body_hash: None,
+        arguments: None,
+        updated_at: at,
+        completed_at: None,
+    }
+}

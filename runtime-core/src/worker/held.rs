@@ -1,0 +1,129 @@
+//! The tasks a worker holds, with a timer each.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::lanes::Slot;
+use crate::clock::Millis;
+use crate::task::{Binding, Change, Tracked};
+
+/// What a held task is doing.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// Waits for its time.
+    Waiting,
+    /// Is due and waits for a slot.
+    Queued(Slot),
+    /// A call about it runs, under this job number.
+    Running(u64),
+    /// A write is outstanding, under this number; it is not polled meanwhile.
+    Writing(u64),
+    /// A decision waits until the worker's lease is certain again.
+    Parked(Box<Change>),
+}
+
+/// A held task.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) task: Tracked,
+    pub(super) phase: Phase,
+    /// Whether polls have been counted that no write has carried yet.
+    pub(super) dirty: bool,
+    /// When it was taken, in store operations: an older reading of the store says nothing about it.
+    pub(super) since: u64,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct HeldSet {
+    tasks: HashMap<Arc<str>, Held>,
+    timers: BTreeSet<(Millis, Arc<str>)>,
+    by_server: HashMap<Box<str>, usize>,
+    bindings: HashSet<Arc<Binding>>,
+}
+
+impl HeldSet {
+    pub(super) fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// How many of a server's tasks are held.
+    pub(super) fn of_server(&self, server: &str) -> usize {
+        self.by_server.get(server).copied().unwrap_or_default()
+    }
+
+    /// Takes a task, waiting for its time. Tasks of one toolset share its description.
+    pub(super) fn insert(&mut self, mut task: Tracked, since: u64) {
+        self.remove(&task.id.clone());
+        match self.bindings.get(&task.binding) {
+            Some(binding) => task.binding = Arc::clone(binding),
+            None => {
+                self.bindings.insert(Arc::clone(&task.binding));
+            }
+        }
+        *self.by_server.entry(task.binding.server_name.as_str().into()).or_default() += 1;
+        self.timers.insert((task.next_due_at, Arc::clone(&task.id)));
+        self.tasks.insert(Arc::clone(&task.id), Held { task, phase: Phase::Waiting, dirty: false, since });
+    }
+
+    pub(super) fn remove(&mut self, id: &Arc<str>) -> Option<Held> {
+        let held = self.tasks.remove(id)?;
+        self.timers.remove(&(held.task.next_due_at, Arc::clone(id)));
+        if let Some(count) = self.by_server.get_mut(held.task.binding.server_name.as_str()) {
+            *count = count.saturating_sub(1);
+        }
+        Some(held)
+    }
+
+    pub(super) fn get(&self, id: &str) -> Option<&Held> {
+        self.tasks.get(id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: &str) -> Option<&mut Held> {
+        self.tasks.get_mut(id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Held> {
+        self.tasks.values()
+    }
+
+    /// Lets a task wait until its `next_due_at`.
+    pub(super) fn wait(&mut self, id: &Arc<str>) {
+        if let Some(held) = self.tasks.get_mut(id) {
+            held.phase = Phase::Waiting;
+            self.timers.insert((held.task.next_due_at, Arc::clone(id)));
+        }
+    }
+
+    /// Takes a task off its timer; what happens to it next is the caller's business.
+    pub(super) fn stop_timer(&mut self, id: &Arc<str>) {
+        if let Some(held) = self.tasks.get(id) {
+            self.timers.remove(&(held.task.next_due_at, Arc::clone(id)));
+        }
+    }
+
+    /// The next task that is due at `now`, off its timer.
+    pub(super) fn pop_due(&mut self, now: Millis) -> Option<Arc<str>> {
+        self.timers.first().filter(|(due, _)| *due <= now)?;
+        self.timers.pop_first().map(|(_, id)| id)
+    }
+
+    /// When the next task is due.
+    pub(super) fn next_due(&self) -> Option<Millis> {
+        self.timers.first().map(|(due, _)| *due)
+    }
+
+    /// Waiting tasks, the one due last first.
+    pub(super) fn latest(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.timers.iter().rev().map(|(_, id)| id)
+    }
+
+    /// Lets go of everything, without a word to the store.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,107 @@
+//! One life of a worker: a fresh id, and a lock on a file named by it that proves the process alive (DESIGN, Takeover).
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::store::WorkerId;
+
+/// A worker's identity from a registration to its death.
+#[derive(Debug)]
+pub struct Incarnation {
+    /// Host and random part.
+    pub id: WorkerId,
+    path: PathBuf,
+    /// Held until the process ends, however that happens; its release is what proves that end.
+    _lock: File,
+}
+
+impl Incarnation {
+    /// A new identity whose lock is held. The lock comes before the registration, so that a registered id whose lock is
+    /// free belongs to a process that has ended.
+    pub fn begin(state_dir: &Path, host: &str) -> std::io::Result<Self> {
+        let folder = folder(state_dir);
+        std::fs::create_dir_all(&folder)?;
+        let host: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(40).collect();
+        let id: WorkerId = format!("{host}-{}", uuid::Uuid::new_v4().simple()).into();
+        let path = folder.join(format!("{id}.lock"));
+        let lock = OpenOptions::new().create_new(true).write(true).open(&path)?;
+        lock.try_lock()?;
+        Ok(Self { id, path, _lock: lock })
+    }
+}
+
+impl Drop for Incarnation {
+    fn drop(&mut self) {
+        // A leftover is swept by `Predecessors` later.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn folder(state_dir: &Path) -> PathBuf {
+    state_dir.join("workers")
+}
+
+/// The lock files of earlier processes on this machine.
+#[derive(Debug, Clone)]
+pub(super) struct Predecessors {
+    folder: Arc<Path>,
+}
+
+impl Predecessors {
+    pub(super) fn new(state_dir: &Path) -> Self {
+        Self { folder: folder(state_dir).into() }
+    }
+
+    /// Whether `worker` ran on this machine with this state directory and has ended: its lock is free.
+    pub(super) fn has_ended(&self, worker: &WorkerId) -> bool {
+        let Some(path) = self.path(worker) else { return false };
+        match OpenOptions::new().write(true).open(path) {
+            Ok(file) => match file.try_lock() {
+                Ok(()) => true,
+                Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
+            },
+            Err(_) => false,
+        }
+    }
+
+    /// Removes the lock file of a worker that is dead in the store too.
+    pub(super) fn forget(&self, worker: &WorkerId) {
+        if self.has_ended(worker)
+            && let Some(path) = self.path(worker)
+        {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// The file of an id from the store, which must not lead out of the folder.
+    fn path(&self, worker: &WorkerId) -> Option<PathBuf> {
+        let plain = worker.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        plain.then(|| self.folder.join(format!("{worker}.lock")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_lock_proves_a_predecessor_dead_and_a_held_one_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let predecessors = Predecessors::new(dir.path());
+        let first = Incarnation::begin(dir.path(), "host.example").unwrap();
+        let second = Incarnation::begin(dir.path(), "host.example").unwrap();
+        assert_ne!(first.id, second.id);
+        assert!(!predecessors.has_ended(&first.id));
+        // As if the process had been killed: the lock goes, the file stays.
+        let path = predecessors.path(&first.id).unwrap();
+        drop(first);
+        std::fs::write(&path, "").unwrap();
+        let ended: WorkerId = path.file_stem().unwrap().to_str().unwrap().into();
+        assert!(predecessors.has_ended(&ended));
+        predecessors.forget(&ended);
+        assert!(!path.exists());
+        assert!(!predecessors.has_ended(&"never-here".into()));
+        assert!(!predecessors.has_ended(&"../workers/x".into()));
+    }
+}

@@ -1,0 +1,291 @@
+//! The worker: claims tasks once, polls them many times, writes what changed (DESIGN, "lease once, poll many").
+//!
+//! Five parts, each small: an actor that owns the held tasks and serialises claims, adoptions and releases ([`actor`]); a
+//! writer that applies guarded writes in batches ([`writer`]); a heartbeat ([`heartbeat`]); the takeover of dead workers
+//! ([`takeover`]); and calls that run beside them ([`job`]). Decisions themselves are pure functions in `task`.
+
+mod actor;
+mod breaker;
+mod heartbeat;
+mod held;
+mod incarnation;
+mod job;
+mod lanes;
+mod metrics;
+mod observer;
+mod takeover;
+mod writer;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+
+use crate::clock::{Clock, Millis, StoreClock};
+use crate::driver::{Driver, Routes};
+use crate::store::{SharedStore, StoreError, WorkerId, WorkerInfo};
+use crate::task::{Policy, Tracked};
+use actor::{Actor, Message};
+pub use incarnation::Incarnation;
+pub use metrics::Metrics;
+
+/// How many changes a slow waiter may miss before it re-reads its task.
+const CHANGES: usize = 1_024;
+
+/// How a worker is set up.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The rhythm of polling.
+    pub policy: Policy,
+    /// How long the lease lasts from each heartbeat.
+    pub lease: Duration,
+    /// Poll slots.
+    pub max_concurrent_polls: usize,
+    /// Tasks kept in memory.
+    pub max_held: usize,
+    /// Where the incarnation's lock lies.
+    pub state_dir: PathBuf,
+    /// `all`, `gateway` or `worker`.
+    pub role: String,
+    /// Whether it polls; a process that only submits registers and heartbeats too.
+    pub polls: bool,
+    /// The machine's name.
+    pub host: String,
+}
+
+/// What the parts of a worker share.
+pub(crate) struct Context {
+    pub(crate) options: Options,
+    pub(crate) policy: Policy,
+    pub(crate) clock: Arc<StoreClock>,
+    pub(crate) store: SharedStore,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) metrics: Metrics,
+    /// The current incarnation; absent between two.
+    incarnation: RwLock<Option<Arc<Incarnation>>>,
+    /// Submits of this process whose outcome is not recorded yet.
+    intents: Mutex<HashSet<Arc<str>>>,
+    draining: AtomicBool,
+    /// Tasks held, as the heartbeat publishes it.
+    held: AtomicI64,
+    /// When the last successful heartbeat was sent, in milliseconds on the boot clock.
+    renewed_ms: AtomicI64,
+    /// When the actor last went round, in milliseconds on the boot clock.
+    beat_ms: AtomicI64,
+    /// Asks for a heartbeat before its time.
+    publish: Notify,
+    changes: broadcast::Sender<Arc<str>>,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    pub(crate) fn now(&self) -> Millis {
+        self.clock.now_ms()
+    }
+
+    fn boot(&self) -> Duration {
+        self.clock.boot()
+    }
+
+    fn renewed(&self) -> Duration {
+        Duration::from_millis(self.renewed_ms.load(Ordering::Relaxed).unsigned_abs())
+    }
+
+    fn set_renewed(&self, sent: Duration) {
+        self.renewed_ms.store(sent.as_millis() as i64, Ordering::Relaxed);
+    }
+
+    fn draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    fn worker(&self) -> Option<WorkerId> {
+        let incarnation = self.incarnation.read().unwrap_or_else(PoisonError::into_inner);
+        incarnation.as_ref().map(|incarnation| Arc::clone(&incarnation.id))
+    }
+
+    fn set_incarnation(&self, incarnation: Option<Arc<Incarnation>>) {
+        *self.incarnation.write().unwrap_or_else(PoisonError::into_inner) = incarnation;
+    }
+
+    fn intents(&self) -> std::sync::MutexGuard<'_, HashSet<Arc<str>>> {
+        self.intents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A fresh identity, registered: the lock first, then the row.
+    async fn register(&self) -> Result<Arc<Incarnation>, StoreError> {
+        let incarnation = Incarnation::begin(&self.options.state_dir, &self.options.host).map_err(|error| {
+            let message = format!("server.state_dir {}: {error}", self.options.state_dir.display());
+            StoreError::new(crate::store::StoreErrorKind::Unavailable, "worker lock", message)
+        })?;
+        let info = WorkerInfo {
+            id: Arc::clone(&incarnation.id),
+            host: self.options.host.clone(),
+            pid: i64::from(std::process::id()),
+            role: self.options.role.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            lease_ms: self.options.lease.as_millis() as i64,
+            polls: self.options.polls,
+        };
+        let sent = self.boot();
+        let now_ms = self.store.register(&info).await?;
+        self.clock.discipline(now_ms, sent);
+        self.set_renewed(sent);
+        tracing::info!(worker = %incarnation.id, role = %self.options.role, "worker registered");
+        Ok(Arc::new(incarnation))
+    }
+}
+
+/// What a local worker knows of a task beyond its row, which unchanged polls do not write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Live {
+    /// When it was last polled.
+    pub last_polled_at: Option<Millis>,
+    /// When it is due.
+    pub next_due_at: Millis,
+    /// Polls so far.
+    pub poll_attempt_count: i64,
+}
+
+/// A running worker; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    context: Arc<Context>,
+    messages: mpsc::UnboundedSender<Message>,
+}
+
+/// A submit of this process that is not recorded yet; drains wait for it, and reconciling leaves it alone.
+#[derive(Debug)]
+pub(crate) struct OpenIntent {
+    context: Arc<Context>,
+    id: Arc<str>,
+}
+
+impl Drop for OpenIntent {
+    fn drop(&mut self) {
+        self.context.intents().remove(&self.id);
+    }
+}
+
+impl Worker {
+    /// Registers in the store and starts polling.
+    ///
+    /// Fails where the state directory cannot be locked or the store does not answer.
+    pub async fn start(
+        options: Options,
+        store: SharedStore,
+        driver: Arc<dyn Driver>,
+        routes: Arc<Routes>,
+        metrics: Metrics,
+        clock: Arc<StoreClock>,
+    ) -> Result<Self, StoreError> {
+        let context = Arc::new(Context {
+            policy: options.policy,
+            options,
+            clock,
+            store,
+            driver,
+            routes,
+            metrics,
+            incarnation: RwLock::default(),
+            intents: Mutex::default(),
+            draining: AtomicBool::new(false),
+            held: AtomicI64::new(0),
+            renewed_ms: AtomicI64::new(0),
+            beat_ms: AtomicI64::new(0),
+            publish: Notify::new(),
+            changes: broadcast::channel(CHANGES).0,
+        });
+        let incarnation = context.register().await?;
+        context.set_incarnation(Some(Arc::clone(&incarnation)));
+        // Unbounded, but what is sent is bounded by slots, by open submits, and by one wake-up at a time.
+        let (messages, receiver) = mpsc::unbounded_channel();
+        let actor = Actor::new(Arc::clone(&context), incarnation, messages.clone(), receiver);
+        tokio::spawn(actor.run());
+        Ok(Self { context, messages })
+    }
+
+    /// The id under which this process owns rows now; `None` while it is between two incarnations or draining.
+    pub fn id(&self) -> Option<WorkerId> {
+        if self.context.draining() { None } else { self.context.worker() }
+    }
+
+    /// Whether a drain has begun.
+    pub fn is_draining(&self) -> bool {
+        self.context.draining()
+    }
+
+    /// How long ago the worker's loop last went round; liveness.
+    pub fn since_beat(&self) -> Duration {
+        let beat = Duration::from_millis(self.context.beat_ms.load(Ordering::Relaxed).unsigned_abs());
+        self.context.boot().saturating_sub(beat)
+    }
+
+    /// Ids of tasks whose row this process has just changed.
+    pub fn changes(&self) -> broadcast::Receiver<Arc<str>> {
+        self.context.changes.subscribe()
+    }
+
+    /// Says that a task's row has changed, to those who wait for it.
+    pub(crate) fn announce(&self, id: &Arc<str>) {
+        // Nobody may be waiting.
+        let _ = self.context.changes.send(Arc::clone(id));
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Marks a submit as open until the guard is dropped.
+    pub(crate) fn open_intent(&self, id: Arc<str>) -> OpenIntent {
+        self.context.intents().insert(Arc::clone(&id));
+        OpenIntent { context: Arc::clone(&self.context), id }
+    }
+
+    /// Hands over a row that this worker owns already.
+    pub(crate) fn adopt(&self, task: Tracked) {
+        self.send(Message::Adopt(Box::new(task)));
+    }
+
+    /// Says that a row was freed by a write of this process, which left it at `epoch`; an older copy of it is dropped.
+    pub(crate) fn forget(&self, id: &Arc<str>, epoch: i64) {
+        self.send(Message::Forget(Arc::clone(id), epoch));
+    }
+
+    /// Asks for a claim before the next tick.
+    pub fn wake(&self) {
+        self.send(Message::Wake);
+    }
+
+    /// What this worker knows of a task, if it holds it.
+    pub async fn peek(&self, id: &str) -> Option<Live> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Peek(id.into(), reply));
+        answer.await.ok().flatten()
+    }
+
+    /// Stops claiming and submitting, lets running calls end or gives them up, releases every task, and retires from the
+    /// register; at most for `grace`. What is left then is for the others to take over.
+    pub async fn drain(&self, grace: Duration) {
+        self.context.draining.store(true, Ordering::Relaxed);
+        let (reply, done) = oneshot::channel();
+        self.send(Message::Drain { grace, reply });
+        if tokio::time::timeout(grace + Duration::from_secs(2), done).await.is_err() {
+            tracing::warn!("the drain was not finished in time; other workers take over what is left");
+        }
+    }
+
+    fn send(&self, message: Message) {
+        // The actor ends only after a drain, when nothing is held that a message could concern.
+        let _ = self.messages.send(message);
+    }
+}

@@ -1,0 +1,95 @@
+//! The one recovery path: mark dead → free → delete (DESIGN, Takeover). Any worker does it, at every tick.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::Context;
+use super::actor::Message;
+use super::incarnation::Predecessors;
+use super::observer::Observer;
+use crate::store::{StoreError, WorkerId};
+
+/// Rows freed by one statement.
+const CHUNK: u32 = 1_000;
+
+/// The other workers, as last seen.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fleet {
+    /// Live workers that poll, with this one.
+    pub(super) polling: usize,
+    /// What the others last published that they hold.
+    pub(super) held_by_others: i64,
+    /// The others' heartbeats, to tell whether they have published since.
+    pub(super) heartbeats: HashMap<WorkerId, i64>,
+}
+
+/// Looks after the fleet until the process ends.
+pub(super) async fn run(context: Arc<Context>, messages: mpsc::UnboundedSender<Message>) {
+    let mut observer = Observer::default();
+    let predecessors = Predecessors::new(&context.options.state_dir);
+    loop {
+        if let Some(own) = context.worker() {
+            match look_after(&context, &own, &mut observer, &predecessors).await {
+                Ok((fleet, freed)) => {
+                    let _ = messages.send(Message::Fleet(fleet));
+                    if freed > 0 {
+                        let _ = messages.send(Message::Wake);
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "the other workers cannot be looked after"),
+            }
+        }
+        // Phases differ from replica to replica (FAILURES 9).
+        tokio::time::sleep(Duration::from_millis(700 + fastrand::u64(..300))).await;
+    }
+}
+
+async fn look_after(
+    context: &Context,
+    own: &WorkerId,
+    observer: &mut Observer,
+    predecessors: &Predecessors,
+) -> Result<(Fleet, u64), StoreError> {
+    let workers = context.store.workers().await?;
+    let mut dead = observer.expired(&workers, own, context.boot(), context.renewed());
+    for row in workers.rows.iter().filter(|row| row.live && row.info.id != *own) {
+        if !dead.iter().any(|(id, _)| *id == row.info.id) && predecessors.has_ended(&row.info.id) {
+            tracing::info!(worker = %row.info.id, "a predecessor on this machine has ended");
+            dead.push((row.info.id.clone(), row.heartbeat_count));
+        }
+    }
+    for (id, heartbeat_count) in &dead {
+        if context.store.mark_dead(own, id, Some(*heartbeat_count)).await? {
+            context.metrics.leases_expired.inc();
+            tracing::warn!(worker = %id, "worker marked dead; its tasks are taken over");
+        }
+    }
+    let mut freed = 0;
+    if !dead.is_empty() || workers.rows.iter().any(|row| !row.live) {
+        freed = free_all(context).await?;
+        context.store.delete_dead().await?;
+        workers.rows.iter().filter(|row| !row.live).for_each(|row| predecessors.forget(&row.info.id));
+    }
+    let others = || workers.rows.iter().filter(|row| row.live && row.info.polls && row.info.id != *own);
+    let fleet = Fleet {
+        polling: others().count() + usize::from(context.options.polls),
+        held_by_others: others().map(|row| row.held).sum(),
+        heartbeats: others().map(|row| (row.info.id.clone(), row.heartbeat_count)).collect(),
+    };
+    Ok((fleet, freed))
+}
+
+/// Frees the rows of every dead worker, in chunks.
+pub(super) async fn free_all(context: &Context) -> Result<u64, StoreError> {
+    let mut freed = 0;
+    loop {
+        let chunk = context.store.free_dead(context.now(), CHUNK, context.policy.poll_interval_ms).await?;
+        freed += chunk;
+        if chunk < u64::from(CHUNK) {
+            return Ok(freed);
+        }
+    }
+}

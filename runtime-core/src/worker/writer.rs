@@ -1,0 +1,163 @@
+//! Guarded writes in batches: whatever gathers while one batch is written is the next one (DESIGN, Apply).
+//!
+//! The writer never gives a write up while its outcome is unknown: it re-reads the row, and repeats the same write until
+//! the store has said what became of it. A task has at most one write outstanding.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::Context;
+use super::actor::Message;
+use crate::store::{Applied, RowState, StoreErrorKind, TaskWrite, WorkerId};
+use crate::task::Status;
+
+/// The most writes in one statement.
+const BATCH: usize = 500;
+/// Between two attempts while the store is away, at first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// A write and who it belongs to.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) worker: WorkerId,
+    /// The number under which the task waits for it.
+    pub(super) ticket: u64,
+    pub(super) write: TaskWrite,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    /// The row has this epoch now.
+    Done(i64),
+    /// The row is not as it was; nothing was written.
+    Stale,
+    /// The store refuses the values.
+    Refused,
+}
+
+/// Writes until the sending side is gone.
+pub(super) async fn run(
+    context: Arc<Context>,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    messages: mpsc::UnboundedSender<Message>,
+) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while orders.recv_many(&mut batch, BATCH).await > 0 {
+        // Orders of a former incarnation may still be in the queue; a batch is one worker's.
+        while let Some(worker) = batch.first().map(|order: &Order| Arc::clone(&order.worker)) {
+            let (own, others): (Vec<_>, Vec<_>) = batch.drain(..).partition(|order| order.worker == worker);
+            batch = others;
+            write(&context, &worker, own, &messages).await;
+        }
+    }
+}
+
+async fn write(context: &Context, worker: &WorkerId, orders: Vec<Order>, messages: &mpsc::UnboundedSender<Message>) {
+    let (tickets, writes): (Vec<_>, Vec<_>) = orders.into_iter().map(|order| (order.ticket, order.write)).unzip();
+    let results = apply(context, worker, &writes).await;
+    for ((ticket, write), result) in tickets.into_iter().zip(writes).zip(results) {
+        if let Written::Done(_) = result {
+            context.metrics.rows_written.with_label_values(&[write.change.kind.as_str()]).inc();
+        }
+        // The actor is gone only when the process is about to end.
+        let _ = messages.send(Message::Written { ticket, write: Box::new(write), result });
+    }
+}
+
+/// Applies `writes`, however long it takes to learn what became of each.
+async fn apply(context: &Context, worker: &WorkerId, writes: &[TaskWrite]) -> Vec<Written> {
+    let mut results = vec![None; writes.len()];
+    let mut open: Vec<usize> = (0..writes.len()).collect();
+    let mut pause = RETRY.0;
+    let mut uncertain = false;
+    while !open.is_empty() {
+        let attempt: Vec<TaskWrite> = open.iter().map(|index| writes[*index].clone()).collect();
+        match context.store.apply(worker, &attempt).await {
+            Ok(applied) => {
+                for (index, applied) in open.iter().zip(applied) {
+                    results[*index] = match applied {
+                        Applied::Done { epoch } => Some(Written::Done(epoch)),
+                        // After an unknown outcome it may be this very write, come late, that changed the row.
+                        Applied::Stale => (!uncertain).then_some(Written::Stale),
+                    };
+                }
+                open.retain(|index| results[*index].is_none());
+                if !open.is_empty() {
+                    settle(context, worker, writes, &mut open, &mut results, &mut pause).await;
+                }
+            }
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, writes = open.len(), "a write is tried again");
+                pause_for(&mut pause).await;
+                if error.kind == StoreErrorKind::Unknown {
+                    uncertain = true;
+                    settle(context, worker, writes, &mut open, &mut results, &mut pause).await;
+                }
+            }
+            // One bad row must not fail the others (FAILURES 34): one by one.
+            Err(_) if open.len() > 1 => {
+                for index in open.drain(..) {
+                    let one = Box::pin(apply(context, worker, std::slice::from_ref(&writes[index]))).await;
+                    results[index] = one.first().copied();
+                }
+            }
+            Err(error) => {
+                let id = open.first().map(|index| Arc::clone(&writes[*index].id)).unwrap_or_default();
+                tracing::error!(task.id = %id, %error, "the store refuses a write");
+                open.drain(..).for_each(|index| results[index] = Some(Written::Refused));
+            }
+        }
+    }
+    results.into_iter().map(|result| result.unwrap_or(Written::Refused)).collect()
+}
+
+/// After an unknown outcome: reads the rows and settles those writes that are known to have taken effect or to be stale;
+/// the others stay open and are repeated as they are.
+async fn settle(
+    context: &Context,
+    worker: &WorkerId,
+    writes: &[TaskWrite],
+    open: &mut Vec<usize>,
+    results: &mut [Option<Written>],
+    pause: &mut Duration,
+) {
+    let ids: Vec<Arc<str>> = open.iter().map(|index| Arc::clone(&writes[*index].id)).collect();
+    let rows = loop {
+        match context.store.inspect(&ids).await {
+            Ok(rows) => break rows,
+            Err(error) => {
+                tracing::warn!(%error, "rows of a write of unknown outcome cannot be read yet");
+                pause_for(pause).await;
+            }
+        }
+    };
+    open.retain(|index| {
+        let write = &writes[*index];
+        let row = rows.iter().find(|row| row.id == write.id);
+        results[*index] = outcome(write, worker, row);
+        results[*index].is_none()
+    });
+}
+
+/// What a row says about a write that was sent with its guard: taken effect, overtaken, or (`None`) not executed.
+fn outcome(write: &TaskWrite, worker: &WorkerId, row: Option<&RowState>) -> Option<Written> {
+    let Some(row) = row else { return Some(Written::Stale) };
+    let owned = row.owner.as_ref() == Some(worker);
+    if row.epoch == write.epoch {
+        return if owned { None } else { Some(Written::Stale) };
+    }
+    // Exactly one write happened since. It was this one if it left the row as this one leaves it: still owned, or, where
+    // this one lets go, in the status it sets; a cancel or a takeover frees the row without ending it.
+    let ended = row.status.is_none_or(Status::is_terminal);
+    let ours = row.epoch == write.epoch + 1
+        && if write.change.status.is_terminal() { ended && row.status == Some(write.change.status) } else { owned };
+    Some(if ours { Written::Done(row.epoch) } else { Written::Stale })
+}
+
+async fn pause_for(pause: &mut Duration) {
+    tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+    *pause = (*pause * 2).min(RETRY.1);
+}
