@@ -5,8 +5,10 @@
 //! - a terminal status never changes; events are written in the transaction of their transition, for changed rows only;
 //! - leases are judged by the store's clock; a dead worker stays dead, and its row stays until no task names it.
 
+mod bounds;
 mod error;
 mod model;
+pub mod sql;
 
 pub use error::{StoreError, StoreErrorKind};
 pub use model::{

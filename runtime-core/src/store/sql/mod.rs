@@ -1,0 +1,72 @@
+//! One store over two SQL engines: SQLite and PostgreSQL.
+
+mod engine;
+mod input;
+mod intents;
+mod leases;
+mod migrate;
+mod postgres;
+mod queries;
+mod registry;
+mod rows;
+mod sqlite;
+mod statements;
+mod templates;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::{Database, Engine};
+use statements::Sql;
+
+use super::Result;
+
+/// A store in a SQL database.
+///
+/// Every call is one statement (on SQLite also a short immediate transaction): no connection is held across anything else, and
+/// the server, not this side, bounds how long a statement takes. A statement that lost a deadlock or found the database busy is
+/// tried again here, with jitter; it was rolled back.
+#[derive(Debug, Clone)]
+pub struct SqlStore {
+    engine: Arc<Engine>,
+}
+
+impl SqlStore {
+    /// Opens a SQLite file, making it where there is none. The schema is left to [`SqlStore::migrate`].
+    pub async fn connect_sqlite(path: impl AsRef<Path>) -> Result<Self> {
+        let sqlite = sqlite::Sqlite::connect(path.as_ref()).await?;
+        Ok(Self { engine: Arc::new(Engine::new(Database::Sqlite(sqlite))) })
+    }
+
+    /// Connects to PostgreSQL; two more connections are kept for heartbeats. The schema is left to [`SqlStore::migrate`].
+    ///
+    /// Behind a transaction pooler the pooler must let the startup parameters `options` and `extra_float_digits` pass or ignore
+    /// them, and know named prepared statements.
+    pub async fn connect_postgres(url: &str, max_connections: u32) -> Result<Self> {
+        let postgres = postgres::Postgres::connect(url, max_connections).await?;
+        Ok(Self { engine: Arc::new(Engine::new(Database::Postgres(postgres))) })
+    }
+
+    /// Brings the schema up to date; returns the names of the migrations that were applied.
+    pub async fn migrate(&self) -> Result<Vec<&'static str>> {
+        migrate::migrate(&self.engine).await
+    }
+
+    /// Prepares every statement of the catalogue, which finds a schema that does not fit.
+    pub async fn prepare_all(&self) -> Result<()> {
+        self.engine.prepare_all().await
+    }
+
+    /// The catalogue: name and text of every statement, as this engine runs it.
+    pub fn statements(&self) -> Vec<(&'static str, Arc<str>)> {
+        Sql::ALL.iter().map(|&sql| (sql.template().name, self.engine.text(sql))).collect()
+    }
+
+    /// Closes all connections, after what runs on them.
+    pub async fn close(&self) {
+        match self.engine.database() {
+            Database::Sqlite(sqlite) => sqlite.close().await,
+            Database::Postgres(postgres) => postgres.close().await,
+        }
+    }
+}

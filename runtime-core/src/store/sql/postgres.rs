@@ -1,0 +1,145 @@
+//! PostgreSQL: a pool for statements, and connections of their own for heartbeats.
+
+use std::str::FromStr as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::Executor as _;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgTypeInfo};
+
+use super::engine::{Failed, Lane, SqlRow, Value, postgres_query};
+use crate::store::{StoreError, StoreErrorKind};
+
+/// How long a caller waits for a connection.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections for heartbeats and what belongs to them.
+const PULSE_CONNECTIONS: u32 = 2;
+/// The server ends what takes too long; a time-out on this side could fall between a commit and its answer (FAILURES 19).
+/// They are connection options, so that they hold without session state.
+const SERVER_TIMEOUTS: [(&str, &str); 3] =
+    [("statement_timeout", "10s"), ("lock_timeout", "5s"), ("idle_in_transaction_session_timeout", "10s")];
+
+/// The pools of one database.
+#[derive(Debug)]
+pub(super) struct Postgres {
+    pool: PgPool,
+    pulse: PgPool,
+}
+
+impl Postgres {
+    /// Connects once, to find out early whether it can.
+    pub(super) async fn connect(url: &str, max_connections: u32) -> Result<Self, StoreError> {
+        // The parser's own message may quote parts of the URL, and the URL holds a password.
+        let refuse = |_| StoreError::new(StoreErrorKind::Data, "connect", "the PostgreSQL URL cannot be read");
+        let options = PgConnectOptions::from_str(url).map_err(refuse)?;
+        let given = options.get_options().unwrap_or_default().to_owned();
+        let mut options = options.options(SERVER_TIMEOUTS.into_iter().filter(|(name, _)| !given.contains(name)));
+        if options.get_application_name().is_none() {
+            options = options.application_name("mcp-taskd");
+        }
+        let pool = |connections: u32| {
+            PgPoolOptions::new()
+                .max_connections(connections.max(1))
+                .acquire_timeout(ACQUIRE_TIMEOUT)
+                .connect_lazy_with(options.clone())
+        };
+        let postgres = Self { pool: pool(max_connections), pulse: pool(PULSE_CONNECTIONS) };
+        postgres
+            .connection(Lane::Write)
+            .await
+            .map_err(|failed| StoreError::new(failed.kind, "connect", failed.message))?;
+        Ok(postgres)
+    }
+
+    /// A connection, which nothing but the next statement may hold (FAILURES 18).
+    pub(super) async fn connection(&self, lane: Lane) -> Result<PoolConnection<sqlx::Postgres>, Failed> {
+        let pool = if lane == Lane::Pulse { &self.pulse } else { &self.pool };
+        pool.acquire().await.map_err(|error| Failed::acquire(&error))
+    }
+
+    /// Runs one statement, which is its own transaction, until the server is ready for the next one: rows come before the
+    /// commit, and only then is it known.
+    pub(super) async fn fetch(&self, lane: Lane, sql: Arc<str>, values: &[Value<'_>]) -> Result<Vec<SqlRow>, Failed> {
+        let mut connection = self.connection(lane).await?;
+        match postgres_query(sql, values).fetch_all(&mut *connection).await {
+            Ok(rows) => Ok(rows.into_iter().map(SqlRow::Postgres).collect()),
+            Err(error) => {
+                let failed = classify(&error, lane);
+                if failed.evict {
+                    connection.close_on_drop();
+                }
+                Err(failed)
+            }
+        }
+    }
+
+    /// Prepares a statement for parameters as declared: `t` text, `i` integer.
+    pub(super) async fn prepare(&self, sql: Arc<str>, parameters: &str) -> Result<(), Failed> {
+        use sqlx::SqlSafeStr as _;
+        let types: Vec<PgTypeInfo> =
+            parameters.chars().map(|kind| PgTypeInfo::with_name(if kind == 'i' { "int8" } else { "text" })).collect();
+        let mut connection = self.connection(Lane::Read).await?;
+        let prepared = connection.prepare_with(sqlx::AssertSqlSafe(sql).into_sql_str(), &types).await;
+        prepared.map(drop).map_err(|error| classify(&error, Lane::Read))
+    }
+
+    pub(super) async fn close(&self) {
+        self.pool.close().await;
+        self.pulse.close().await;
+    }
+}
+
+/// Sorts an error by its SQLSTATE.
+pub(super) fn classify(error: &sqlx::Error, lane: Lane) -> Failed {
+    let sqlx::Error::Database(database) = error else { return Failed::transport(error, lane) };
+    let code = database.code().unwrap_or_default();
+    let kind = kind_of(&code, lane);
+    // What a failover or a shutdown says is true of the connection, not of the statement (FAILURES 22).
+    let evict = code == "25006" || code == "25P03" || code.starts_with("57P") || code.starts_with("08");
+    // Who waited for a lock as long as allowed has waited enough.
+    let retry = kind == StoreErrorKind::Conflict && code != "55P03";
+    Failed { kind, message: format!("{} ({code})", database.message()), evict, retry }
+}
+
+fn kind_of(code: &str, lane: Lane) -> StoreErrorKind {
+    match code {
+        // Serialisation failure, deadlock, lock time-out.
+        "40001" | "40P01" | "55P03" => StoreErrorKind::Conflict,
+        // The connection's end, told while a statement ran: nearly always before its commit, and not provably so.
+        "57P01" | "57P02" if lane != Lane::Read => StoreErrorKind::Unknown,
+        _ => match code.get(..2).unwrap_or_default() {
+            "22" | "23" | "54" => StoreErrorKind::Data,
+            "42" | "3F" => StoreErrorKind::Schema,
+            "XX" => StoreErrorKind::Corrupt,
+            "08" | "58" if lane != Lane::Read => StoreErrorKind::Unknown,
+            // Read-only server, shutting down, starting up, out of connections, statement time-out: rolled back.
+            _ => StoreErrorKind::Unavailable,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sql_states_are_sorted_by_what_a_caller_does_about_them() {
+        for (code, kind) in [
+            ("40001", StoreErrorKind::Conflict),
+            ("40P01", StoreErrorKind::Conflict),
+            ("22001", StoreErrorKind::Data),
+            ("23514", StoreErrorKind::Data),
+            ("25006", StoreErrorKind::Unavailable),
+            ("57P03", StoreErrorKind::Unavailable),
+            ("57014", StoreErrorKind::Unavailable),
+            ("53300", StoreErrorKind::Unavailable),
+            ("57P01", StoreErrorKind::Unknown),
+            ("08006", StoreErrorKind::Unknown),
+            ("42P01", StoreErrorKind::Schema),
+        ] {
+            assert_eq!(kind_of(code, Lane::Write), kind, "{code}");
+        }
+        assert_eq!(kind_of("57P01", Lane::Read), StoreErrorKind::Unavailable, "a read leaves nothing to find out");
+    }
+}

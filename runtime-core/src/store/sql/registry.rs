@@ -1,0 +1,53 @@
+//! The register of workers, and takeover: mark dead, free, delete.
+
+use async_trait::async_trait;
+
+use super::engine::Lane;
+use super::statements::Sql;
+use super::{SqlStore, rows};
+use crate::clock::Millis;
+use crate::store::{Heartbeat, Registry, Result, StoreError, StoreErrorKind, WorkerId, WorkerInfo, Workers};
+
+#[async_trait]
+impl Registry for SqlStore {
+    async fn register(&self, worker: &WorkerInfo) -> Result<Millis> {
+        let values = [
+            (&worker.id).into(),
+            (&worker.host).into(),
+            worker.pid.into(),
+            (&worker.role).into(),
+            (&worker.version).into(),
+            worker.polls.into(),
+            worker.lease_ms.into(),
+        ];
+        match self.engine.fetch_one(Lane::Pulse, Sql::Register, &values).await? {
+            Some(row) => rows::now_ms(&row),
+            None => Err(StoreError::new(StoreErrorKind::Unknown, "register", "no answer")),
+        }
+    }
+
+    async fn heartbeat(&self, worker: &WorkerId, held: i64) -> Result<Heartbeat> {
+        let row = self.engine.fetch_one(Lane::Pulse, Sql::Heartbeat, &[worker.into(), held.into()]).await?;
+        row.map_or(Ok(Heartbeat::Refused), |row| Ok(Heartbeat::Renewed { now_ms: rows::now_ms(&row)? }))
+    }
+
+    async fn workers(&self) -> Result<Workers> {
+        let rows = self.engine.fetch(Lane::Pulse, Sql::Workers, &[]).await?;
+        let now_ms = rows.first().map_or(Ok(0), rows::now_ms)?;
+        Ok(Workers { now_ms, rows: rows::readable(&rows, rows::worker).into_iter().flatten().collect() })
+    }
+
+    async fn mark_dead(&self, marker: &WorkerId, target: &WorkerId, heartbeat_count: Option<i64>) -> Result<bool> {
+        let values = [marker.into(), target.into(), heartbeat_count.into()];
+        Ok(self.engine.fetch_one(Lane::Pulse, Sql::MarkDead, &values).await?.is_some())
+    }
+
+    async fn free_dead(&self, now: Millis, limit: u32, spread_ms: i64) -> Result<u64> {
+        let values = [now.into(), limit.into(), spread_ms.max(0).into()];
+        Ok(self.engine.fetch(Lane::Write, Sql::FreeDead, &values).await?.len() as u64)
+    }
+
+    async fn delete_dead(&self) -> Result<u64> {
+        Ok(self.engine.fetch(Lane::Write, Sql::DeleteDead, &[]).await?.len() as u64)
+    }
+}

@@ -1,0 +1,155 @@
+//! SQLite: one writer connection, several readers, write-ahead log.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Connection as _, Executor as _};
+
+use super::engine::{Failed, Follow, Lane, SqlRow, Value, sqlite_query};
+use crate::store::{StoreError, StoreErrorKind};
+
+/// How long SQLite itself waits for another process's write to end; the engine then tries again with jitter.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a caller waits for a connection.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that read.
+const READERS: u32 = 4;
+/// What a checkpoint leaves of the log's file (FAILURES 16).
+const JOURNAL_SIZE_LIMIT_BYTES: &str = "67108864";
+/// How often opening is tried while other processes turn the same new file to write-ahead logging.
+const OPEN_ATTEMPTS: u32 = 50;
+
+/// The pools of one database file.
+#[derive(Debug)]
+pub(super) struct Sqlite {
+    writer: SqlitePool,
+    readers: SqlitePool,
+}
+
+impl Sqlite {
+    /// Opens the file, making it where there is none.
+    pub(super) async fn connect(path: &Path) -> Result<Self, StoreError> {
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .busy_timeout(BUSY_TIMEOUT)
+            .journal_mode(SqliteJournalMode::Wal)
+            // NORMAL survives a killed process, but a power cut may take the last commits back: a submit that was
+            // acknowledged must not be among them.
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .pragma("journal_size_limit", JOURNAL_SIZE_LIMIT_BYTES)
+            .pragma("temp_store", "memory");
+        let pool = || {
+            SqlitePoolOptions::new()
+                .acquire_timeout(ACQUIRE_TIMEOUT)
+                .idle_timeout(None)
+                .max_lifetime(None)
+                .test_before_acquire(false)
+        };
+        // All writes of a process go through one connection, so that they wait in a fair queue instead of in SQLite's
+        // polling busy handler (FAILURES 15).
+        let writer = pool().max_connections(1).connect_lazy_with(options.clone());
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match writer.acquire().await {
+                Ok(_) => break,
+                // The switch to write-ahead logging does not wait for the busy timeout.
+                Err(error) if attempts < OPEN_ATTEMPTS && classify(&error, Lane::Write).retry => {
+                    tokio::time::sleep(Duration::from_millis(fastrand::u64(5..50))).await;
+                }
+                Err(error) => {
+                    let message = format!("{}: {error}", path.display());
+                    return Err(StoreError::new(StoreErrorKind::Unavailable, "connect", message));
+                }
+            }
+        }
+        let readers = pool()
+            .max_connections(READERS)
+            .connect_lazy_with(options.create_if_missing(false).pragma("query_only", "on"));
+        Ok(Self { writer, readers })
+    }
+
+    /// A connection that writes, for the migrator.
+    pub(super) async fn writer(&self) -> Result<PoolConnection<sqlx::Sqlite>, Failed> {
+        self.writer.acquire().await.map_err(|error| acquire(&error))
+    }
+
+    /// Runs one statement; a single statement that writes takes the write lock as it begins.
+    pub(super) async fn fetch(&self, lane: Lane, sql: Arc<str>, values: &[Value<'_>]) -> Result<Vec<SqlRow>, Failed> {
+        let pool = if lane == Lane::Read { &self.readers } else { &self.writer };
+        let mut connection = pool.acquire().await.map_err(|error| acquire(&error))?;
+        let rows = sqlite_query(sql, values).fetch_all(&mut *connection).await;
+        rows.map(neutral).map_err(|error| classify(&error, lane))
+    }
+
+    /// Runs a statement and inserts the events that follow from its rows, in one immediate transaction.
+    pub(super) async fn fetch_following(
+        &self,
+        sql: Arc<str>,
+        values: &[Value<'_>],
+        insert_events: Arc<str>,
+        follow: &Follow<'_>,
+    ) -> Result<Vec<SqlRow>, Failed> {
+        let failed = |error: sqlx::Error| classify(&error, Lane::Write);
+        let mut connection = self.writer().await?;
+        let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
+        let rows = neutral(sqlite_query(sql, values).fetch_all(&mut *transaction).await.map_err(failed)?);
+        if let Some(events) = follow(&rows) {
+            let values = [Value::from(&events)];
+            sqlite_query(insert_events, &values).execute(&mut *transaction).await.map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)?;
+        Ok(rows)
+    }
+
+    /// Prepares a statement.
+    pub(super) async fn prepare(&self, sql: Arc<str>) -> Result<(), Failed> {
+        use sqlx::SqlSafeStr as _;
+        let mut connection = self.writer().await?;
+        let prepared = connection.prepare(sqlx::AssertSqlSafe(sql).into_sql_str()).await;
+        prepared.map(drop).map_err(|error| classify(&error, Lane::Read))
+    }
+
+    pub(super) async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+}
+
+fn neutral(rows: Vec<sqlx::sqlite::SqliteRow>) -> Vec<SqlRow> {
+    rows.into_iter().map(SqlRow::Sqlite).collect()
+}
+
+fn acquire(error: &sqlx::Error) -> Failed {
+    match error {
+        sqlx::Error::Database(_) => classify(error, Lane::Read),
+        _ => Failed::acquire(error),
+    }
+}
+
+/// Sorts an error by SQLite's primary result code.
+pub(super) fn classify(error: &sqlx::Error, lane: Lane) -> Failed {
+    let sqlx::Error::Database(database) = error else { return Failed::transport(error, lane) };
+    let code: i32 = database.code().and_then(|code| code.parse().ok()).unwrap_or_default();
+    let message = database.message();
+    let kind = match code & 0xff {
+        // BUSY, LOCKED, SCHEMA: rolled back.
+        5 | 6 | 17 => StoreErrorKind::Conflict,
+        // TOOBIG, CONSTRAINT, MISMATCH, RANGE.
+        18 | 19 | 20 | 25 => StoreErrorKind::Data,
+        // CORRUPT, NOTADB.
+        11 | 26 => StoreErrorKind::Corrupt,
+        // IOERR: a sync that failed may have written.
+        10 if lane != Lane::Read => StoreErrorKind::Unknown,
+        1 if message.starts_with("no such") || message.contains("has no column") => StoreErrorKind::Schema,
+        1 => StoreErrorKind::Data,
+        // PERM, NOMEM, READONLY, INTERRUPT, FULL, CANTOPEN and the rest: rolled back.
+        _ => StoreErrorKind::Unavailable,
+    };
+    Failed::new(kind, message)
+}
