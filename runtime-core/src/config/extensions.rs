@@ -6,8 +6,13 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use secrecy::SecretString;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use crate::task::Toolset;
+
+/// [`ServerConfig::session_init_timeout`] where the file says nothing (81).
+pub(super) const DEFAULT_INIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The servers of `extensions_config.json`, in the file's order.
 #[derive(Debug, Clone, Default)]
@@ -16,8 +21,65 @@ pub struct Extensions {
     pub path: Option<PathBuf>,
     /// `mcpServers`.
     pub servers: IndexMap<String, ServerConfig>,
+    /// `mcpInterceptors`.
+    pub interceptors: Vec<Interceptor>,
     /// What was odd but usable, for the log: unknown keys, ignored sections, unset variables.
     pub warnings: Vec<String>,
+    /// The whole file as it stands, references unexpanded.
+    pub document: Definition,
+}
+
+/// An entry of `mcpInterceptors` (139).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Interceptor {
+    /// A Python import path of the reference's; it cannot run here and is warned about.
+    Python(String),
+    /// A named HTTP endpoint.
+    Http {
+        /// Its name.
+        name: String,
+        /// Where it is.
+        url: String,
+    },
+}
+
+/// JSON as the file has it. It may hold secrets, so that it is never shown by `Debug`; see [`Definition::masked`].
+#[derive(Clone, Default, PartialEq)]
+pub struct Definition(pub(super) Value);
+
+impl Definition {
+    /// The JSON itself, secrets and all.
+    pub fn expose(&self) -> &Value {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Definition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Definition(…)")
+    }
+}
+
+/// A source of credentials beside static headers, where it is switched on (110, 118, 120).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CredentialSource {
+    /// `oauth`.
+    OAuth,
+    /// `user_auth`.
+    UserAuth,
+    /// `headers_from_context`.
+    HeadersFromContext,
+}
+
+impl CredentialSource {
+    /// Its key in the server's definition.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::OAuth => "oauth",
+            Self::UserAuth => "user_auth",
+            Self::HeadersFromContext => "headers_from_context",
+        }
+    }
 }
 
 /// How a server is reached.
@@ -71,11 +133,56 @@ pub struct ServerConfig {
     pub max_concurrent_calls: Option<u32>,
     /// Its task toolsets.
     pub toolsets: Vec<Toolset>,
+    /// The further sources of credentials that are switched on.
+    pub credentials: Vec<CredentialSource>,
+    /// Its definition, references expanded.
+    pub definition: Definition,
 }
 
 impl ServerConfig {
+    /// An enabled server with defaults for everything but its name and how it is reached.
+    pub fn new(name: &str, transport: Transport) -> Self {
+        Self {
+            name: name.to_owned(),
+            enabled: true,
+            transport,
+            description: String::new(),
+            tool_name_prefix: true,
+            session_init_timeout: Some(DEFAULT_INIT_TIMEOUT),
+            tool_call_timeout: None,
+            max_concurrent_calls: None,
+            toolsets: Vec::new(),
+            credentials: Vec::new(),
+            definition: Definition::default(),
+        }
+    }
+
+    /// A digest of the whole definition, keys in canonical order: another one means another configuration (95).
+    pub fn digest(&self) -> String {
+        digest(&self.definition.0, &[])
+    }
+
+    /// A digest of what a running task depends on: the definition less what only agents see (33).
+    pub fn task_digest(&self) -> String {
+        digest(&self.definition.0, &["description", "routing", "tools", "tool_name_prefix"])
+    }
+
     /// Whether agents can start background tasks on it.
     pub fn has_toolsets(&self) -> bool {
         self.enabled && !self.toolsets.is_empty()
     }
+}
+
+fn digest(definition: &Value, without: &[&str]) -> String {
+    let mut definition = definition.clone();
+    if let Value::Object(members) = &mut definition {
+        members.retain(|key, _| !without.contains(&key.as_str()));
+    }
+    definition.sort_all_objects();
+    let hash = Sha256::digest(definition.to_string());
+    hash.iter().fold(String::with_capacity(64), |mut text, byte| {
+        use std::fmt::Write as _;
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

@@ -1,13 +1,28 @@
 //! Configuration: `config.yaml` ([`Settings`]) and `extensions_config.json` ([`Extensions`]) (INTERFACE, BEHAVIOURS C, D, K).
 
+mod check;
+mod environment;
 mod extensions;
+mod load;
+mod redact;
+mod schema;
+mod servers;
 mod settings;
+mod transport;
+mod yaml;
 
-pub use extensions::{Extensions, ServerConfig, Transport};
+pub use check::{check, unsupported};
+pub use environment::Environment;
+pub use extensions::{CredentialSource, Definition, Extensions, Interceptor, ServerConfig, Transport};
+pub use load::{LoadOptions, Loaded};
+pub use redact::MASK;
+pub(crate) use redact::is_secret;
+pub use schema::json_schema;
 pub use settings::{
     AuthMode, AuthSettings, Backend, DatabaseSettings, DeploymentSettings, GatewaySettings, GuardrailConfig,
     GuardrailProvider, GuardrailSettings, MissingTool, ServerSettings, Settings, TaskSettings, ToolSearchSettings,
 };
+pub use transport::legal as is_legal_header_value;
 
 /// A configuration that cannot be used; the message names the file and key, and never a secret's value (exit 78).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use secrecy::SecretString;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 
 use crate::task::{Limits, Policy};
 
 /// The whole of `config.yaml`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The process.
@@ -29,11 +30,24 @@ pub struct Settings {
     /// The fleet.
     pub deployment: DeploymentSettings,
     /// Event subscribers.
-    pub webhooks: Vec<serde_json::Value>,
+    pub webhooks: Vec<Value>,
+}
+
+impl Settings {
+    /// The effective settings as JSON, secrets masked (`config show`).
+    pub fn json(&self) -> Value {
+        let mut value = serde_json::to_value(self).unwrap_or_default();
+        super::redact::mask(&mut value);
+        value
+    }
+}
+
+fn masked<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
+    secret.as_ref().map(|_| super::redact::MASK).serialize(serializer)
 }
 
 /// `server`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerSettings {
     /// Where the process keeps its files.
@@ -58,7 +72,7 @@ impl Default for ServerSettings {
 }
 
 /// `database.backend`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
     /// For tests and servers without toolsets.
@@ -71,7 +85,7 @@ pub enum Backend {
 }
 
 /// `database`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DatabaseSettings {
     /// Which store.
@@ -79,6 +93,7 @@ pub struct DatabaseSettings {
     /// The folder of the SQLite file; `server.state_dir` where absent.
     pub sqlite_dir: Option<PathBuf>,
     /// The PostgreSQL connection string; a secret, since it may hold a password.
+    #[serde(serialize_with = "masked")]
     pub postgres_url: Option<SecretString>,
     /// Connections at most, 2–1000.
     pub max_connections: u32,
@@ -91,7 +106,7 @@ impl Default for DatabaseSettings {
 }
 
 /// `mcp_tasks` (BEHAVIOURS 30).
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskSettings {
     /// Whether this process polls.
@@ -162,7 +177,7 @@ impl TaskSettings {
 }
 
 /// `tool_search`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolSearchSettings {
     /// Whether schemas are deferred.
@@ -178,7 +193,7 @@ impl Default for ToolSearchSettings {
 }
 
 /// `guardrails`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GuardrailSettings {
     /// Whether the provider is asked.
@@ -188,7 +203,7 @@ pub struct GuardrailSettings {
 }
 
 /// `guardrails.provider` (140).
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GuardrailProvider {
     /// `allowlist`, or the reference's path that ends in `:AllowlistProvider`.
@@ -205,7 +220,7 @@ impl Default for GuardrailProvider {
 }
 
 /// `guardrails.provider.config` (130).
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GuardrailConfig {
     /// Visible names that are refused.
@@ -215,7 +230,7 @@ pub struct GuardrailConfig {
 }
 
 /// `gateway.on_missing_tool` (39, 150).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingTool {
     /// No server's tools are shown until the names match.
@@ -226,7 +241,7 @@ pub enum MissingTool {
 }
 
 /// `gateway`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewaySettings {
     /// Whether the daemon's own three tools are shown.
@@ -242,7 +257,7 @@ impl Default for GatewaySettings {
 }
 
 /// `auth.mode`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuthMode {
     /// Loopback only; the user comes from `X-User-Id`.
@@ -255,17 +270,17 @@ pub enum AuthMode {
 }
 
 /// `auth`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuthSettings {
     /// How callers are known.
     pub mode: AuthMode,
     /// The `jwt` mode's settings.
-    pub jwt: Option<serde_json::Value>,
+    pub jwt: Option<Value>,
 }
 
 /// `deployment`.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeploymentSettings {
     /// Whether several instances share the store and the secrets.

@@ -1,0 +1,171 @@
+//! Configuration as it may be shown (BEHAVIOURS 84, 85, 141).
+
+use serde_json::{Map, Value};
+
+use super::Extensions;
+use super::extensions::Definition;
+
+/// What stands for a secret.
+pub const MASK: &str = "***";
+
+/// Parts of a key's normalised name that make its value a secret (84).
+const SECRET_NAMES: [&str; 11] = [
+    "api_key",
+    "apikey",
+    "access_key",
+    "private_key",
+    "client_secret",
+    "secret",
+    "token",
+    "password",
+    "passwd",
+    "credential",
+    "authorization",
+];
+
+impl Definition {
+    /// The JSON with everything masked that is or could be a secret, by place or by name.
+    pub fn masked(&self) -> Value {
+        let mut value = self.0.clone();
+        mask(&mut value);
+        value
+    }
+}
+
+impl Extensions {
+    /// The file as it may be shown: references to variables stay, literal secrets do not.
+    pub fn json(&self) -> Value {
+        self.document.masked()
+    }
+}
+
+/// Masks what is or could be a secret, in place.
+pub(super) fn mask(value: &mut Value) {
+    match value {
+        Value::Object(members) => mask_members(members),
+        Value::Array(items) => items.iter_mut().for_each(mask),
+        Value::String(text) => mask_url(text),
+        _ => {}
+    }
+}
+
+fn mask_members(members: &mut Map<String, Value>) {
+    for (key, value) in members.iter_mut() {
+        match key.as_str() {
+            "env" | "headers" | "users" | "extra_token_params" if value.is_object() => mask_values(value),
+            // Names of secrets, not secrets (85).
+            "headers_from_context" => {}
+            "args" => mask_args(value),
+            "token_url" => mask(value),
+            name if is_secret(name) && !is_setting(name, value) => mask_values(value),
+            _ => mask(value),
+        }
+    }
+}
+
+/// Masks every leaf that holds something.
+fn mask_values(value: &mut Value) {
+    match value {
+        Value::Object(members) => members.iter_mut().for_each(|(_, value)| mask_values(value)),
+        Value::Array(items) => items.iter_mut().for_each(mask_values),
+        Value::Null => {}
+        Value::String(text) if text.is_empty() => {}
+        leaf => *leaf = MASK.into(),
+    }
+}
+
+/// Arguments that look like secrets: what follows `--api-key`, what comes after `--token=`, URLs with passwords.
+fn mask_args(value: &mut Value) {
+    let Value::Array(args) = value else { return mask(value) };
+    let mut next_is_secret = false;
+    for arg in args {
+        let Value::String(text) = arg else { continue };
+        let reference = super::environment::reference(text).is_some();
+        if std::mem::take(&mut next_is_secret) && !text.starts_with('-') {
+            if !reference {
+                MASK.clone_into(text);
+            }
+            continue;
+        }
+        match text.split_once('=') {
+            Some((name, _)) if is_secret(name) => *text = format!("{name}={MASK}"),
+            _ if text.starts_with('-') && is_secret(text) => next_is_secret = true,
+            _ => mask_url(text),
+        }
+    }
+}
+
+/// Masks the user part of a URL, and query parameters named like secrets.
+fn mask_url(text: &mut String) {
+    let Some((scheme, rest)) = text.split_once("://") else { return };
+    let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let host = authority.rsplit_once('@').map_or_else(|| authority.to_owned(), |(_, host)| format!("{MASK}@{host}"));
+    let (path, query) = match tail.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (tail, None),
+    };
+    let query = query.map(|query| {
+        let parts = query.split('&').map(|pair| match pair.split_once('=') {
+            Some((name, _)) if is_secret(name) || name.eq_ignore_ascii_case("key") => format!("{name}={MASK}"),
+            _ => pair.to_owned(),
+        });
+        parts.collect::<Vec<_>>().join("&")
+    });
+    *text = match query {
+        Some(query) => format!("{scheme}://{host}{path}?{query}"),
+        None => format!("{scheme}://{host}{path}"),
+    };
+}
+
+/// Settings whose names only sound like secrets.
+fn is_setting(name: &str, value: &Value) -> bool {
+    matches!(name, "token_field" | "token_type_field" | "default_token_type") || value.is_number() || value.is_boolean()
+}
+
+pub(crate) fn is_secret(name: &str) -> bool {
+    let mut normal = String::with_capacity(name.len() + 4);
+    let mut lower = false;
+    for c in name.chars() {
+        // `apiKey` and `api-key` are `api_key`.
+        if c.is_ascii_uppercase() && lower {
+            normal.push('_');
+        }
+        lower = c.is_ascii_lowercase();
+        normal.push(if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' });
+    }
+    SECRET_NAMES.iter().any(|part| normal.contains(part)) || normal.split('_').any(|word| word == "bearer")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_by_place_and_by_name_are_masked_84_85_141() {
+        let definition = Definition(json!({"mcpServers": {"s": {
+            "url": "https://u:pw@h.example/p?api_key=k&x=1#f",
+            "env": {"A": "plain"},
+            "headers": {"X": "v", "Y": ""},
+            "args": ["--api-key", "k1", "--token=k2", "$REF", "--secret", "$REF", "postgres://u:p@h/db", "plain"],
+            "oauth": {"client_id": "id", "client_secret": "s", "token_field": "access_token", "refresh_skew_seconds": 60},
+            "user_auth": {"users": {"ada": "Bearer x"}},
+            "headers_from_context": {"headers": {"Authorization": "tenant_token"}},
+            "extra": {"deep": [{"clientSecret": "z", "bearer": "b", "bearings": "ok"}]},
+        }}}));
+        assert_eq!(
+            definition.masked()["mcpServers"]["s"],
+            json!({
+                "url": "https://***@h.example/p?api_key=***&x=1#f",
+                "env": {"A": "***"},
+                "headers": {"X": "***", "Y": ""},
+                "args": ["--api-key", "***", "--token=***", "$REF", "--secret", "$REF", "postgres://***@h/db", "plain"],
+                "oauth": {"client_id": "id", "client_secret": "***", "token_field": "access_token", "refresh_skew_seconds": 60},
+                "user_auth": {"users": {"ada": "***"}},
+                "headers_from_context": {"headers": {"Authorization": "tenant_token"}},
+                "extra": {"deep": [{"clientSecret": "***", "bearer": "***", "bearings": "ok"}]},
+            })
+        );
+    }
+}

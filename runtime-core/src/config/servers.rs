@@ -1,0 +1,389 @@
+//! Reading `extensions_config.json` (BEHAVIOURS D, K, 121).
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::environment::reference;
+use super::extensions::{DEFAULT_INIT_TIMEOUT, Definition, Interceptor};
+use super::{ConfigError, CredentialSource, Environment, Extensions, ServerConfig, transport};
+use crate::task::Toolset;
+use crate::task::limits::{SERVER_NAME_MAX_CHARS, TASK_NAME_MAX_CHARS};
+
+/// Where servers are looked for when nothing names a file.
+const PLACES: [&str; 4] =
+    ["extensions_config.json", "../extensions_config.json", "mcp_config.json", "../mcp_config.json"];
+/// Variables that name the file; the first wins (142).
+const VARIABLES: [&str; 2] = ["MCP_TASKD_EXTENSIONS_CONFIG_PATH", "DEER_FLOW_EXTENSIONS_CONFIG_PATH"];
+/// Keys of a server that this program reads.
+const SERVER_KEYS: [&str; 20] = [
+    "enabled",
+    "type",
+    "transport",
+    "command",
+    "args",
+    "env",
+    "cwd",
+    "url",
+    "headers",
+    "description",
+    "oauth",
+    "user_auth",
+    "headers_from_context",
+    "routing",
+    "tools",
+    "tool_name_prefix",
+    "session_init_timeout",
+    "tool_call_timeout",
+    "max_concurrent_calls",
+    "task_toolsets",
+];
+
+impl Extensions {
+    /// Loads the servers: `explicit` (a flag), the environment, then the usual places below `directory` (76).
+    ///
+    /// Finding nothing is no error; a named file that is not there is one.
+    pub fn load(explicit: Option<&Path>, environment: &Environment, directory: &Path) -> Result<Self, ConfigError> {
+        let Some(path) = find(explicit, environment, directory)? else {
+            return Ok(Self::default());
+        };
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| ConfigError(format!("{} cannot be read: {error}", path.display())))?;
+        Self::parse(&text, &path, environment)
+    }
+
+    /// Reads the text of a file; `path` is for messages.
+    pub fn parse(text: &str, path: &Path, environment: &Environment) -> Result<Self, ConfigError> {
+        let file = path.display().to_string();
+        let document: Value = serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| {
+            ConfigError(format!(
+                "{file}, line {}, column {}: not usable as JSON: {}",
+                error.line(),
+                error.column(),
+                kind(&error)
+            ))
+        })?;
+        let mut loaded = Self { path: Some(path.to_owned()), ..Self::default() };
+        let Value::Object(root) = &document else {
+            return Err(ConfigError(format!("{file} is no JSON object")));
+        };
+        for (key, value) in root {
+            match key.as_str() {
+                "mcpServers" => loaded.servers(value, environment, &file)?,
+                "mcpInterceptors" => loaded.interceptors(value, environment, &file)?,
+                // Other programs' parts of the file (83).
+                "skills" | "middlewares" => {}
+                other => {
+                    loaded.warnings.push(format!("{file}: {other} is not one of this program's keys and is ignored"))
+                }
+            }
+        }
+        loaded.document = Definition(document);
+        Ok(loaded)
+    }
+
+    fn servers(&mut self, value: &Value, environment: &Environment, file: &str) -> Result<(), ConfigError> {
+        let servers = match value {
+            Value::Null => return Ok(()),
+            Value::Object(servers) => servers,
+            _ => return Err(ConfigError(format!("{file}: mcpServers is no object"))),
+        };
+        for (name, raw) in servers {
+            let at = format!("mcpServers.{name}");
+            let mut unset = Vec::new();
+            let expanded = expand(raw, &at, environment, &mut unset);
+            let Value::Object(members) = &expanded else {
+                return Err(ConfigError(format!("{file}: {at} is no object")));
+            };
+            let reader = Reader { file, at: &at, members };
+            let mut server = match reader.server(name, &mut self.warnings) {
+                Ok(server) => server,
+                Err(Unusable::Load(error)) => return Err(error),
+                Err(Unusable::Skip(why)) => {
+                    self.warnings.push(format!("{file}: {at} is skipped: {why}"));
+                    continue;
+                }
+            };
+            server.definition = Definition(expanded);
+            if server.enabled {
+                self.warnings.extend(unset.iter().map(|warning| format!("{file}: {warning}")));
+            }
+            self.servers.insert(name.clone(), server);
+        }
+        Ok(())
+    }
+
+    fn interceptors(&mut self, value: &Value, environment: &Environment, file: &str) -> Result<(), ConfigError> {
+        let value = expand(value, "mcpInterceptors", environment, &mut self.warnings);
+        let entries = match value {
+            Value::Null => Vec::new(),
+            Value::Array(entries) => entries,
+            entry => vec![entry],
+        };
+        for (index, entry) in entries.into_iter().enumerate() {
+            match &entry {
+                Value::String(path) => {
+                    self.warnings.push(format!(
+                        "{file}: mcpInterceptors: {path} is a Python interceptor, which cannot run here and is ignored"
+                    ));
+                    self.interceptors.push(Interceptor::Python(path.clone()));
+                }
+                Value::Object(members) => {
+                    let text = |key: &str| members.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+                    self.interceptors.push(Interceptor::Http { name: text("name"), url: text("url") });
+                }
+                _ => return Err(ConfigError(format!("{file}: mcpInterceptors[{index}] is neither text nor object"))),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn find(explicit: Option<&Path>, environment: &Environment, directory: &Path) -> Result<Option<PathBuf>, ConfigError> {
+    let named = explicit.map(|path| (path.to_owned(), "--extensions-config".to_owned())).or_else(|| {
+        VARIABLES.iter().find_map(|name| environment.non_empty(name).map(|path| (path.into(), format!("${name}"))))
+    });
+    match named {
+        Some((path, _)) if path.is_file() => Ok(Some(path)),
+        Some((path, by)) => Err(ConfigError(format!("{by}: there is no file {}", path.display()))),
+        None => Ok(PLACES.iter().map(|place| directory.join(place)).find(|path| path.is_file())),
+    }
+}
+
+/// What is wrong, without quoting the file: the text near an error may be a secret.
+fn kind(error: &serde_json::Error) -> &'static str {
+    match error.classify() {
+        serde_json::error::Category::Eof => "it ends too early",
+        _ => "syntax error",
+    }
+}
+
+/// `$NAME` as the variable's value, at any depth (77).
+fn expand(value: &Value, at: &str, environment: &Environment, unset: &mut Vec<String>) -> Value {
+    match value {
+        Value::String(text) => match reference(text) {
+            Some(name) => environment.get(name).map(Into::into).unwrap_or_else(|| {
+                unset.push(format!("{at}: environment variable {name} is not set; using an empty string"));
+                Value::String(String::new())
+            }),
+            None => value.clone(),
+        },
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(index, item)| expand(item, &format!("{at}[{index}]"), environment, unset))
+            .collect(),
+        Value::Object(members) => Value::Object(
+            members
+                .iter()
+                .map(|(key, value)| (key.clone(), expand(value, &format!("{at}.{key}"), environment, unset)))
+                .collect(),
+        ),
+        _ => value.clone(),
+    }
+}
+
+/// Why a server is not taken.
+enum Unusable {
+    /// The file cannot be loaded.
+    Load(ConfigError),
+    /// Only this server is left out (79).
+    Skip(String),
+}
+
+impl From<ConfigError> for Unusable {
+    fn from(error: ConfigError) -> Self {
+        Self::Load(error)
+    }
+}
+
+/// Reads one server's members.
+struct Reader<'a> {
+    file: &'a str,
+    at: &'a str,
+    members: &'a Map<String, Value>,
+}
+
+impl Reader<'_> {
+    fn error(&self, key: &str, what: &str) -> ConfigError {
+        ConfigError(format!("{}: {}.{key} {what}", self.file, self.at))
+    }
+
+    /// A member that is there and not null.
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.members.get(key).filter(|value| !value.is_null())
+    }
+
+    fn server(&self, name: &str, warnings: &mut Vec<String>) -> Result<ServerConfig, Unusable> {
+        for key in self.members.keys().filter(|key| !SERVER_KEYS.contains(&key.as_str())) {
+            warnings.push(format!("{}: {}.{key} is not a known key; it is kept and has no effect", self.file, self.at));
+        }
+        let enabled = self.flag("enabled")?.unwrap_or(true);
+        let toolsets = self.toolsets(name)?;
+        self.routing()?;
+        let max_concurrent_calls = self.calls()?;
+        let session_init_timeout = match self.members.get("session_init_timeout") {
+            None => Some(DEFAULT_INIT_TIMEOUT),
+            Some(_) => self.timeout("session_init_timeout")?,
+        };
+        let tool_call_timeout = self.timeout("tool_call_timeout")?;
+        let tool_name_prefix = self.flag("tool_name_prefix")?.unwrap_or(true);
+        let credentials = self.credentials()?;
+        let transport = match transport::read(self.members) {
+            Ok(transport) => transport,
+            // A server with tasks must not vanish silently (32).
+            Err(why) if enabled && !toolsets.is_empty() => {
+                return Err(Unusable::Load(ConfigError(format!(
+                    "{}: {} has task_toolsets, but {why}",
+                    self.file, self.at
+                ))));
+            }
+            Err(why) => return Err(Unusable::Skip(why)),
+        };
+        let mut server = ServerConfig::new(name, transport);
+        server.enabled = enabled;
+        server.description = self.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+        server.tool_name_prefix = tool_name_prefix;
+        server.session_init_timeout = session_init_timeout;
+        server.tool_call_timeout = tool_call_timeout;
+        server.max_concurrent_calls = max_concurrent_calls;
+        server.toolsets = toolsets;
+        server.credentials = credentials;
+        Ok(server)
+    }
+
+    fn flag(&self, key: &str) -> Result<Option<bool>, ConfigError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Bool(value)) => Ok(Some(*value)),
+            Some(_) => Err(self.error(key, "must be true or false")),
+        }
+    }
+
+    fn calls(&self) -> Result<Option<u32>, ConfigError> {
+        let Some(value) = self.get("max_concurrent_calls") else { return Ok(None) };
+        match value.as_u64() {
+            Some(calls @ 1..=4_096) => Ok(Some(calls as u32)),
+            _ => Err(self.error("max_concurrent_calls", "must be an integer from 1 to 4096")),
+        }
+    }
+
+    /// A positive, finite number of seconds; null is none (81).
+    fn timeout(&self, key: &str) -> Result<Option<Duration>, ConfigError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        // A reference to a variable makes a text of a number.
+        let seconds = value.as_f64().or_else(|| value.as_str().and_then(|text| text.trim().parse().ok()));
+        seconds
+            .filter(|seconds| *seconds > 0.0)
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+            .map(Some)
+            .ok_or_else(|| self.error(key, "must be a finite number of seconds above 0, or null"))
+    }
+
+    fn credentials(&self) -> Result<Vec<CredentialSource>, ConfigError> {
+        let all = [CredentialSource::OAuth, CredentialSource::UserAuth, CredentialSource::HeadersFromContext];
+        let mut on = Vec::new();
+        for source in all {
+            match self.get(source.key()) {
+                None => {}
+                Some(Value::Object(members)) => match members.get("enabled") {
+                    None | Some(Value::Null | Value::Bool(true)) => on.push(source),
+                    Some(Value::Bool(false)) => {}
+                    Some(_) => return Err(self.error(source.key(), "must have enabled true or false")),
+                },
+                Some(_) => return Err(self.error(source.key(), "must be an object")),
+            }
+        }
+        Ok(on)
+    }
+
+    /// `routing` takes no unknown keys (80).
+    fn routing(&self) -> Result<(), ConfigError> {
+        let Some(value) = self.get("routing") else { return Ok(()) };
+        let Value::Object(members) = value else { return Err(self.error("routing", "must be an object")) };
+        for key in members.keys() {
+            if !["mode", "priority", "keywords"].contains(&key.as_str()) {
+                return Err(
+                    self.error("routing", &format!("has the unknown key {key}; known are mode, priority, keywords"))
+                );
+            }
+        }
+        match members.get("mode").map(Value::as_str) {
+            None | Some(Some("off" | "prefer")) => Ok(()),
+            _ => Err(self.error("routing.mode", "must be off or prefer")),
+        }
+    }
+
+    fn toolsets(&self, server: &str) -> Result<Vec<Toolset>, ConfigError> {
+        let entries = match self.get("task_toolsets") {
+            None => return Ok(Vec::new()),
+            Some(Value::Array(entries)) => entries,
+            Some(_) => return Err(self.error("task_toolsets", "must be a list")),
+        };
+        let length = server.chars().count();
+        if !entries.is_empty() && (server.trim().is_empty() || length > SERVER_NAME_MAX_CHARS) {
+            let what = format!("needs a server name of 1 to {SERVER_NAME_MAX_CHARS} characters that is not blank");
+            return Err(self.error("task_toolsets", &what));
+        }
+        let mut toolsets = Vec::new();
+        let (mut names, mut tools) = (HashSet::new(), HashSet::new());
+        for (index, entry) in entries.iter().enumerate() {
+            let toolset = self.toolset(entry, &format!("task_toolsets[{index}]"))?;
+            if !names.insert(toolset.name.clone()) {
+                return Err(self.error("task_toolsets", &format!("has two entries named {}", toolset.name)));
+            }
+            let roles = [&toolset.submit_tool, &toolset.status_tool, &toolset.cancel_tool];
+            for tool in roles.into_iter().chain(&toolset.input_tool) {
+                // One tool in two roles could not be told apart by its answers (37).
+                if !tools.insert(tool.clone()) {
+                    return Err(self.error("task_toolsets", &format!("uses the tool {tool} twice")));
+                }
+            }
+            toolsets.push(toolset);
+        }
+        Ok(toolsets)
+    }
+
+    fn toolset(&self, entry: &Value, at: &str) -> Result<Toolset, ConfigError> {
+        const KEYS: [&str; 6] =
+            ["name", "submit_tool", "status_tool", "cancel_tool", "input_tool", "idempotent_submit"];
+        let Value::Object(members) = entry else { return Err(self.error(at, "must be an object")) };
+        for key in members.keys() {
+            if !KEYS.contains(&key.as_str()) {
+                let hint = super::schema::nearest(key, KEYS).map(|(name, _)| name).unwrap_or_default();
+                return Err(self.error(at, &format!("has the unknown key {key}; did you mean {hint}?")));
+            }
+        }
+        let text = |key: &str| match members.get(key) {
+            Some(Value::String(text)) if !text.trim().is_empty() => Ok(text.clone()),
+            _ => Err(self.error(&format!("{at}.{key}"), "must be a text that is not blank")),
+        };
+        let name = text("name")?;
+        if name.chars().count() > TASK_NAME_MAX_CHARS {
+            let what = format!("must have at most {TASK_NAME_MAX_CHARS} characters");
+            return Err(self.error(&format!("{at}.name"), &what));
+        }
+        Ok(Toolset {
+            name,
+            submit_tool: text("submit_tool")?,
+            status_tool: text("status_tool")?,
+            cancel_tool: text("cancel_tool")?,
+            input_tool: members
+                .get("input_tool")
+                .filter(|value| !value.is_null())
+                .map(|_| text("input_tool"))
+                .transpose()?,
+            idempotent_submit: match members.get("idempotent_submit") {
+                None | Some(Value::Null) => false,
+                Some(Value::Bool(value)) => *value,
+                Some(_) => return Err(self.error(&format!("{at}.idempotent_submit"), "must be true or false")),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "servers_tests.rs"]
+mod tests;

@@ -1,0 +1,57 @@
+//! The process's HTTP clients: pooled, without redirects, and without a total time limit of their own.
+
+use std::time::Duration;
+
+use reqwest::redirect::Policy;
+use reqwest::{Client, ClientBuilder, Url};
+
+use crate::config::ConfigError;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Idle connections kept a host: more than any number of concurrent polls, so that a burst costs no reconnects.
+const MAX_IDLE_PER_HOST: usize = 4_096;
+
+/// The shared clients.
+#[derive(Debug, Clone)]
+pub(in crate::upstream) struct Clients {
+    remote: Client,
+    loopback: Client,
+}
+
+impl Clients {
+    pub(in crate::upstream) fn new() -> Result<Self, ConfigError> {
+        // Whoever embeds the daemon may have chosen a provider; one has to be there before the first client.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let built = |builder: ClientBuilder| {
+            builder
+                .build()
+                .map_err(|error| ConfigError(format!("no HTTP client can be made: {}", super::wire::cause(&error))))
+        };
+        Ok(Self { remote: built(builder())?, loopback: built(builder().no_proxy())? })
+    }
+
+    /// The client for `url`: a proxy from the environment is no way to this machine itself.
+    pub(super) fn of(&self, url: &Url) -> Client {
+        let loopback = match url.host_str() {
+            Some("localhost") => true,
+            Some(host) => host
+                .trim_start_matches('[')
+                .trim_end_matches(']')
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| address.is_loopback()),
+            None => false,
+        };
+        if loopback { self.loopback.clone() } else { self.remote.clone() }
+    }
+}
+
+fn builder() -> ClientBuilder {
+    Client::builder()
+        .redirect(Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_idle_timeout(Duration::from_secs(90))
+        .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
+        .tcp_nodelay(true)
+        .tcp_keepalive(Duration::from_secs(60))
+        .http2_keep_alive_interval(Duration::from_secs(30))
+}

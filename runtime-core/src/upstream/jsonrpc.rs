@@ -1,0 +1,280 @@
+//! JSON-RPC and MCP framing that both transports share: requests written by hand, answers read leniently.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{CallError, CallErrorKind};
+use crate::task::limits::{SNIPPET_MAX_CHARS, clip};
+
+/// The stateless protocol.
+pub(super) const MODERN_VERSION: &str = "2026-07-28";
+/// The newest protocol with sessions.
+pub(super) const LEGACY_VERSION: &str = "2025-11-25";
+
+/// Which of the two kinds of protocol a server speaks (`MCP_TASKS`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Era {
+    /// `initialize` and sessions.
+    Legacy,
+    /// `server/discover`, every request for itself.
+    Modern,
+}
+
+/// A request but for its id.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request<'a> {
+    pub(super) method: &'static str,
+    /// `params.name`.
+    pub(super) name: Option<&'a str>,
+    /// `params.arguments`.
+    pub(super) arguments: Option<&'a RawValue>,
+    /// `params.cursor`.
+    pub(super) cursor: Option<&'a str>,
+    /// Members of `params._meta`.
+    pub(super) meta: &'a [(&'a str, &'a str)],
+}
+
+impl<'a> Request<'a> {
+    pub(super) fn new(method: &'static str) -> Self {
+        Self { method, name: None, arguments: None, cursor: None, meta: &[] }
+    }
+
+    pub(super) fn call(tool: &'a str, arguments: &'a RawValue, meta: &'a [(&'a str, &'a str)]) -> Self {
+        Self { name: Some(tool), arguments: Some(arguments), meta, ..Self::new("tools/call") }
+    }
+
+    /// The request's text, on one line.
+    pub(super) fn body(&self, id: u64, era: Era) -> Vec<u8> {
+        let arguments = self.arguments.map_or("", RawValue::get);
+        let mut body = Vec::with_capacity(320 + arguments.len());
+        body.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+        body.extend_from_slice(id.to_string().as_bytes());
+        body.extend_from_slice(b",\"method\":\"");
+        body.extend_from_slice(self.method.as_bytes());
+        body.extend_from_slice(b"\",\"params\":{");
+        let mut comma = false;
+        let mut member = |body: &mut Vec<u8>, key: &str| {
+            if std::mem::replace(&mut comma, true) {
+                body.push(b',');
+            }
+            string(body, key);
+            body.push(b':');
+        };
+        if let Some(name) = self.name {
+            member(&mut body, "name");
+            string(&mut body, name);
+        }
+        if self.arguments.is_some() {
+            member(&mut body, "arguments");
+            // A line break between tokens would end the message on stdio.
+            body.extend(arguments.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+        }
+        if let Some(cursor) = self.cursor {
+            member(&mut body, "cursor");
+            string(&mut body, cursor);
+        }
+        if era == Era::Modern || !self.meta.is_empty() {
+            member(&mut body, "_meta");
+            body.push(b'{');
+            let mut comma = false;
+            if era == Era::Modern {
+                body.extend_from_slice(MODERN_META.as_bytes());
+                comma = true;
+            }
+            for (key, value) in self.meta {
+                if std::mem::replace(&mut comma, true) {
+                    body.push(b',');
+                }
+                string(&mut body, key);
+                body.push(b':');
+                string(&mut body, value);
+            }
+            body.push(b'}');
+        }
+        body.extend_from_slice(b"}}");
+        body
+    }
+}
+
+/// What every modern request says of the client.
+const MODERN_META: &str = concat!(
+    "\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",",
+    "\"io.modelcontextprotocol/clientInfo\":{\"name\":\"mcp-taskd\",\"version\":\"",
+    env!("CARGO_PKG_VERSION"),
+    "\"},\"io.modelcontextprotocol/clientCapabilities\":{}"
+);
+
+/// The text of `initialize`.
+pub(super) fn initialize(id: u64) -> Vec<u8> {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"initialize\",\"params\":{{\"protocolVersion\":\"{LEGACY_VERSION}\",\
+         \"capabilities\":{{}},\"clientInfo\":{{\"name\":\"mcp-taskd\",\"version\":\"{}\"}}}}}}",
+        env!("CARGO_PKG_VERSION")
+    )
+    .into_bytes()
+}
+
+/// The text that follows a successful `initialize`.
+pub(super) const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}";
+
+/// The text that tells a server that nobody waits for the request any more.
+pub(super) fn cancelled(id: u64, era: Era) -> Vec<u8> {
+    let meta = if era == Era::Modern { format!(",\"_meta\":{{{MODERN_META}}}") } else { String::new() };
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\
+         \"params\":{{\"requestId\":{id},\"reason\":\"no longer awaited\"{meta}}}}}"
+    )
+    .into_bytes()
+}
+
+/// The answer to a request of the server's: `ping` is answered, nothing else exists here.
+pub(super) fn answer(id: &RawValue, method: &str) -> Vec<u8> {
+    let id = id.get();
+    if method == "ping" {
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}").into_bytes()
+    } else {
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{{\"code\":-32601,\"message\":\"method not found\"}}}}")
+            .into_bytes()
+    }
+}
+
+fn string(body: &mut Vec<u8>, text: &str) {
+    // Writing a string into a vector cannot fail.
+    let _ = serde_json::to_writer(body, text);
+}
+
+/// A message from a server, as far as it matters.
+#[derive(Debug, Deserialize)]
+pub(super) struct Message<'a> {
+    #[serde(borrow, default)]
+    pub(super) id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+impl<'a> Message<'a> {
+    /// The messages in `text`: one, or a batch of them. What is no message is left out.
+    pub(super) fn read_all(text: &'a str) -> Vec<Self> {
+        if text.trim_start().starts_with('[') {
+            let batch: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
+            batch.into_iter().filter_map(|raw| serde_json::from_str(raw.get()).ok()).collect()
+        } else {
+            serde_json::from_str(text).ok().into_iter().collect()
+        }
+    }
+
+    /// Whether it answers the request `id`.
+    pub(super) fn answers(&self, id: u64) -> bool {
+        self.method.is_none() && self.id.is_some_and(|raw| number(raw) == Some(id))
+    }
+
+    /// The result, or the error as a failed call.
+    pub(super) fn into_result(self) -> Result<&'a RawValue, CallError> {
+        match (self.result, self.error) {
+            (_, Some(error)) => Err(RpcError::read(error).into_call_error()),
+            (Some(result), None) => Ok(result),
+            (None, None) => {
+                Err(CallError::new(CallErrorKind::Protocol, "the answer has neither result nor error".to_owned()))
+            }
+        }
+    }
+}
+
+/// The number that an id is; servers are known to answer with it as a string.
+pub(super) fn number(id: &RawValue) -> Option<u64> {
+    let text = id.get();
+    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text).parse().ok()
+}
+
+/// A JSON-RPC error, as far as it can be read.
+#[derive(Debug, Default)]
+pub(super) struct RpcError {
+    pub(super) code: i64,
+    pub(super) message: String,
+    /// `data.supported` names versions, and the modern one is not among them.
+    pub(super) modern_unsupported: bool,
+}
+
+impl RpcError {
+    pub(super) fn read(raw: &RawValue) -> Self {
+        let value: serde_json::Value = serde_json::from_str(raw.get()).unwrap_or_default();
+        let supported = value["data"]["supported"].as_array();
+        Self {
+            code: value["code"].as_f64().unwrap_or_default() as i64,
+            message: value["message"].as_str().unwrap_or_default().to_owned(),
+            modern_unsupported: supported
+                .is_some_and(|versions| !versions.iter().any(|version| version == MODERN_VERSION)),
+        }
+    }
+
+    /// Whether only a server of the modern era answers like this.
+    pub(super) fn is_modern(&self) -> bool {
+        matches!(self.code, -32_022..=-32_020) && !self.modern_unsupported
+    }
+
+    pub(super) fn into_call_error(self) -> CallError {
+        let message = clip(self.message.trim(), SNIPPET_MAX_CHARS);
+        let mut error = CallError::new(CallErrorKind::Rpc, format!("JSON-RPC error {}: {message}", self.code));
+        // The codes for requests that were not understood; anything else may come from half-done work.
+        error.maybe_executed = !matches!(self.code, -32_700 | -32_602..=-32_600 | -32_022..=-32_020);
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn a_request_is_one_line_of_valid_json_in_both_eras() {
+        let arguments = raw("{\n  \"a\\n\": \"q\\\"\"\r\n}");
+        let meta = [("mcp-taskd/idempotency-key", "k\"1")];
+        let request = Request::call("tool \"x\"", &arguments, &meta);
+        for era in [Era::Legacy, Era::Modern] {
+            let body = request.body(7, era);
+            assert!(!body.contains(&b'\n') && !body.contains(&b'\r'));
+            let value: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!((&value["id"], &value["method"]), (&json!(7), &json!("tools/call")));
+            assert_eq!(value["params"]["name"], "tool \"x\"");
+            assert_eq!(value["params"]["arguments"], json!({"a\n": "q\""}));
+            assert_eq!(value["params"]["_meta"]["mcp-taskd/idempotency-key"], "k\"1");
+            let modern = value["params"]["_meta"].get("io.modelcontextprotocol/protocolVersion");
+            assert_eq!(modern.is_some(), era == Era::Modern);
+        }
+        let list: Value = serde_json::from_slice(&Request::new("tools/list").body(1, Era::Legacy)).unwrap();
+        assert_eq!(list["params"], json!({}));
+        for body in [initialize(1), cancelled(3, Era::Modern), answer(&raw("\"a\""), "ping"), answer(&raw("4"), "x")] {
+            serde_json::from_slice::<Value>(&body).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_answer_is_found_by_its_id_in_batches_and_among_strings() {
+        let batch = r#"[{"id":1,"result":1}, 7, {"method":"ping","id":2}, {"id":"2","result":{"x":1},"more":[]}]"#;
+        let found = Message::read_all(batch).into_iter().find(|message| message.answers(2)).unwrap();
+        assert_eq!(found.into_result().unwrap().get(), r#"{"x":1}"#);
+        assert!(Message::read_all("<html>").is_empty());
+        assert!(Message::read_all(r#"{"id":null,"result":1}"#).iter().all(|message| !message.answers(0)));
+    }
+
+    #[test]
+    fn errors_are_bounded_and_say_whether_the_call_was_understood() {
+        let long = format!(r#"{{"code":-32603,"message":"{}"}}"#, "x".repeat(2_000));
+        let error = RpcError::read(&raw(&long)).into_call_error();
+        assert!(error.message.len() < 600 && error.maybe_executed);
+        assert!(!RpcError::read(&raw(r#"{"code":-32602,"message":"no such tool"}"#)).into_call_error().maybe_executed);
+        assert_eq!(RpcError::read(&raw("7")).into_call_error().kind, CallErrorKind::Rpc);
+    }
+}
