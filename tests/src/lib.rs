@@ -1,1 +1,4 @@
-//! x
+//! What the tests share: servers to talk to, databases to write to, processes to kill.
+
+pub mod scripted;
+pub mod wait;

@@ -1,7 +1,7 @@
 //! The demo's agent: an MCP client that sees what an agent sees, and the REST calls of the program around it.
 
 use anyhow::{Context as _, bail};
-use rmcp::model::{CallToolRequestParams, ClientInfo, JsonObject};
+use rmcp::model::{CallToolRequestParams, ClientConfig, JsonObject};
 use rmcp::service::RunningService;
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::{RoleClient, ServiceExt as _};
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 pub(super) struct Agent {
     url: String,
     http: reqwest::Client,
-    mcp: RunningService<RoleClient, ClientInfo>,
+    mcp: RunningService<RoleClient, ClientConfig>,
 }
 
 impl Agent {
     /// Connects to the daemon's `/mcp`.
     pub(super) async fn connect(url: &str, http: &reqwest::Client) -> anyhow::Result<Self> {
         let transport = StreamableHttpClientTransport::from_uri(format!("{url}/mcp"));
-        let mcp = ClientInfo::default().serve(transport).await.context("connecting to /mcp")?;
+        let mcp = ClientConfig::default().serve(transport).await.context("connecting to /mcp")?;
         Ok(Self { url: url.to_owned(), http: http.clone(), mcp })
     }
 

@@ -167,12 +167,7 @@ impl Told {
     }
 }
 
-async fn summary(
-    agent: &Agent,
-    names: &HashMap<String, String>,
-    reports: &Reports,
-    show: &Show,
-) -> anyhow::Result<()> {
+async fn summary(agent: &Agent, names: &HashMap<String, String>, reports: &Reports, show: &Show) -> anyhow::Result<()> {
     show.plain("");
     let mut rows: Vec<_> = names.iter().collect();
     rows.sort_by_key(|(_, name)| name.as_str());

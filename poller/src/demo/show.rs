@@ -16,9 +16,9 @@ pub(super) struct Show {
 
 impl Show {
     pub(super) fn new() -> Self {
-        let live = std::io::stdout().is_terminal().then(|| {
-            MultiProgress::with_draw_target(indicatif::ProgressDrawTarget::stdout())
-        });
+        let live = std::io::stdout()
+            .is_terminal()
+            .then(|| MultiProgress::with_draw_target(indicatif::ProgressDrawTarget::stdout()));
         Self { started: Instant::now(), live, bars: HashMap::new() }
     }
 

@@ -59,7 +59,7 @@ impl Service {
         });
         let deadline = Instant::now() + patience;
         loop {
-            match self.open(&submit, &binding, patience).await? {
+            match self.open(&submit, &binding).await? {
                 Opened::New(intent) => {
                     let service = self.clone();
                     // In a task of its own, so that the caller's disconnect cuts nothing off.
@@ -87,7 +87,7 @@ impl Service {
     }
 
     /// Makes the intent durable, or finds the task of an earlier submit with the same key.
-    async fn open(&self, submit: &Submit, binding: &Arc<Binding>, patience: Duration) -> Result<Opened, ServiceError> {
+    async fn open(&self, submit: &Submit, binding: &Arc<Binding>) -> Result<Opened, ServiceError> {
         if self.worker.is_draining() {
             return Err(ServiceError::Draining);
         }
@@ -110,7 +110,8 @@ impl Service {
             idempotency_key: submit.idempotency_key.clone(),
             body_hash: body_hash.clone(),
             arguments: keep_arguments.then(|| submit.arguments.get().to_owned()),
-            next_due_at: now + patience.as_millis() as i64,
+            // Owned, it is not looked at; freed by a takeover, its process is dead and it is due at once.
+            next_due_at: now,
             created_at: now,
         };
         let open = self.worker.open_intent(Arc::clone(&id));

@@ -154,7 +154,7 @@ pub struct NewIntent {
     pub body_hash: Option<String>,
     /// The arguments, for an idempotent resubmit.
     pub arguments: Option<String>,
-    /// When a resolver may look at it, should this process die.
+    /// When a resolver may look at it, once a takeover has freed it.
     pub next_due_at: Millis,
     /// Now.
     pub created_at: Millis,

@@ -1,0 +1,6 @@
+//! The worker and the service on a real store with scripted servers.
+
+mod bench;
+mod isolation;
+mod polling;
+mod submitting;
