@@ -1,1 +1,3 @@
-//! x
+//! The harness that scenarios and suites share.
+
+pub mod postgres;
