@@ -18,7 +18,8 @@ CREATE TABLE workers (
 ) STRICT;
 
 CREATE TABLE mcp_tasks (
-    id TEXT PRIMARY KEY CHECK (length(id) <= 64),
+    -- In byte order, like everywhere else.
+    id TEXT COLLATE BINARY PRIMARY KEY CHECK (length(id) <= 64),
     user_id TEXT NOT NULL CHECK (length(user_id) <= 255),
     thread_id TEXT NOT NULL CHECK (length(thread_id) <= 255),
     run_id TEXT CHECK (length(run_id) <= 255),

@@ -1,4 +1,5 @@
 //! What the tests share: servers to talk to, databases to write to, processes to kill.
 
+pub mod postgres;
 pub mod scripted;
 pub mod wait;

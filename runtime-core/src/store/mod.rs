@@ -7,6 +7,7 @@
 
 mod bounds;
 mod error;
+pub mod memory;
 mod model;
 pub mod sql;
 

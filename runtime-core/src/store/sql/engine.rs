@@ -141,7 +141,7 @@ impl Failed {
 }
 
 /// On SQLite, what to run after a statement in its transaction: given its rows, the events to insert.
-pub(super) type Follow<'a> = dyn Fn(&[SqlRow]) -> Option<String> + Sync + 'a;
+pub(super) type Follow<'a> = dyn Fn(&[SqlRow]) -> Result<Option<String>> + Sync + 'a;
 
 /// A database with its statements.
 #[derive(Debug)]

@@ -49,15 +49,16 @@ pub(super) fn writes(writes: &[TaskWrite]) -> String {
     json(&writes.iter().map(input).collect::<Vec<_>>())
 }
 
-/// The events of those writes that `changed` names, in the order of the writes.
+/// The events of those writes that `changed` names, in the order of their ids.
 pub(super) fn events<'a>(writes: &'a [TaskWrite], changed: impl Fn(&str) -> bool) -> Option<String> {
-    let emitted: Vec<Emitted<'a>> = writes
+    let mut emitted: Vec<Emitted<'a>> = writes
         .iter()
         .filter(|write| changed(&write.id))
         .flat_map(|write| {
             write.change.events.iter().map(|event| Emitted { id: &write.id, kind: event.as_str(), at: write.change.at })
         })
         .collect();
+    emitted.sort_by_key(|event| event.id);
     (!emitted.is_empty()).then(|| json(&emitted))
 }
 

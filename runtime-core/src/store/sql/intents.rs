@@ -68,7 +68,8 @@ impl Intents for SqlStore {
             handle.keep.into(),
         ];
         let follow = |rows: &[SqlRow]| {
-            (!rows.is_empty()).then(|| input::event(&handle.id, Status::Submitted.as_str(), handle.at))
+            let event = || input::event(&handle.id, Status::Submitted.as_str(), handle.at);
+            Ok((!rows.is_empty()).then(event))
         };
         let rows = self.engine.fetch_following(Lane::Write, Sql::RecordSubmitted, &values, Some(&follow)).await;
         match rows {

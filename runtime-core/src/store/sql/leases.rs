@@ -76,8 +76,8 @@ impl SqlStore {
         let batch = input::writes(writes);
         let values = [owner.map(|owner| &**owner).into(), (&batch).into(), freed_intent.into()];
         let follow = |rows: &[SqlRow]| {
-            let changed = epochs(rows).ok()?;
-            input::events(writes, |id| changed.contains_key(id))
+            let changed = epochs(rows)?;
+            Ok(input::events(writes, |id| changed.contains_key(id)))
         };
         let rows = self.engine.fetch_following(Lane::Write, Sql::Apply, &values, Some(&follow)).await?;
         epochs(&rows)

@@ -99,7 +99,8 @@ impl Sqlite {
         let mut connection = self.writer().await?;
         let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
         let rows = neutral(sqlite_query(sql, values).fetch_all(&mut *transaction).await.map_err(failed)?);
-        if let Some(events) = follow(&rows) {
+        let events = follow(&rows).map_err(|error| Failed::new(error.kind, error.message))?;
+        if let Some(events) = events {
             let values = [Value::from(&events)];
             sqlite_query(insert_events, &values).execute(&mut *transaction).await.map_err(failed)?;
         }

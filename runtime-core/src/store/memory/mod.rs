@@ -1,0 +1,88 @@
+//! A store in memory, for tests and simulation: one lock, no I/O, and the same answer to the same calls.
+
+mod intents;
+mod leases;
+mod queries;
+mod registry;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{EventRecord, WorkerId, WorkerRecord};
+use crate::clock::{Clock, Millis};
+use crate::task::{EventKind, Status, TaskRecord};
+
+/// A store that forgets everything when it is dropped.
+///
+/// Its time is the clock's it was given; what it draws by lot comes from a fixed seed.
+#[derive(Debug)]
+pub struct MemoryStore {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    tasks: BTreeMap<Arc<str>, TaskRecord>,
+    workers: BTreeMap<WorkerId, WorkerRecord>,
+    events: Vec<EventRecord>,
+    lots: fastrand::Rng,
+}
+
+impl MemoryStore {
+    /// An empty store whose time is `clock`'s.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let state = State {
+            tasks: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            events: Vec::new(),
+            lots: fastrand::Rng::with_seed(0),
+        };
+        Self { clock, state: Mutex::new(state) }
+    }
+
+    fn now_ms(&self) -> Millis {
+        self.clock.now_ms()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No call panics between two changes that belong together.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_live(&self, worker: &str) -> bool {
+        self.workers.get(worker).is_some_and(|worker| worker.live)
+    }
+
+    fn emit(&mut self, id: &str, kind: EventKind, at: Millis) {
+        let Some(task) = self.tasks.get(id) else { return };
+        let event = EventRecord {
+            sequence: self.events.len() as i64 + 1,
+            task_id: id.to_owned(),
+            user_id: task.user_id.to_string(),
+            thread_id: task.thread_id.to_string(),
+            kind: kind.as_str().to_owned(),
+            status: task.status.as_str().to_owned(),
+            created_at: at,
+        };
+        self.events.push(event);
+    }
+}
+
+/// An intent whose remote id nobody has recorded.
+fn is_open_intent(task: &TaskRecord) -> bool {
+    task.status == Status::Submitting && task.remote_task_id.is_none()
+}
+
+/// Gives a row back: no owner, next version.
+fn free(task: &mut TaskRecord) {
+    task.lease_owner = None;
+    task.tracked.lease_epoch += 1;
+}
+
+/// Whether user and thread, where given, own the task.
+fn belongs_to(task: &TaskRecord, user_id: Option<&str>, thread_id: Option<&str>) -> bool {
+    user_id.is_none_or(|user| *task.user_id == *user) && thread_id.is_none_or(|thread| *task.thread_id == *thread)
+}

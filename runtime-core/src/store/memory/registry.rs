@@ -1,0 +1,84 @@
+//! The register of workers, and takeover: mark dead, free, delete.
+
+use async_trait::async_trait;
+
+use super::{MemoryStore, State, free};
+use crate::clock::Millis;
+use crate::store::{
+    Heartbeat, Registry, Result, StoreError, StoreErrorKind, WorkerId, WorkerInfo, WorkerRecord, Workers,
+};
+
+#[async_trait]
+impl Registry for MemoryStore {
+    async fn register(&self, worker: &WorkerInfo) -> Result<Millis> {
+        let now_ms = self.now_ms();
+        let mut state = self.state();
+        if state.workers.contains_key(&worker.id) {
+            return Err(StoreError::new(StoreErrorKind::Data, "register", "the id is taken"));
+        }
+        let record = WorkerRecord {
+            info: worker.clone(),
+            live: true,
+            heartbeat_count: 0,
+            lease_expires_at: now_ms + worker.lease_ms,
+            started_at: now_ms,
+            held: 0,
+        };
+        state.workers.insert(worker.id.clone(), record);
+        Ok(now_ms)
+    }
+
+    async fn heartbeat(&self, worker: &WorkerId, held: i64) -> Result<Heartbeat> {
+        let now_ms = self.now_ms();
+        match self.state().workers.get_mut(worker) {
+            Some(worker) if worker.live => {
+                worker.lease_expires_at = now_ms + worker.info.lease_ms;
+                worker.heartbeat_count += 1;
+                worker.held = held;
+                Ok(Heartbeat::Renewed { now_ms })
+            }
+            _ => Ok(Heartbeat::Refused),
+        }
+    }
+
+    async fn workers(&self) -> Result<Workers> {
+        let mut rows: Vec<_> = self.state().workers.values().cloned().collect();
+        rows.sort_by(|a, b| (a.started_at, &a.info.id).cmp(&(b.started_at, &b.info.id)));
+        Ok(Workers { now_ms: self.now_ms(), rows })
+    }
+
+    async fn mark_dead(&self, marker: &WorkerId, target: &WorkerId, heartbeat_count: Option<i64>) -> Result<bool> {
+        let mut state = self.state();
+        if !state.is_live(marker) {
+            return Ok(false);
+        }
+        let Some(target) = state.workers.get_mut(target) else { return Ok(false) };
+        let marks = target.live && heartbeat_count.is_none_or(|count| count == target.heartbeat_count);
+        target.live &= !marks;
+        Ok(marks)
+    }
+
+    async fn free_dead(&self, now: Millis, limit: u32, spread_ms: i64) -> Result<u64> {
+        let mut state = self.state();
+        let State { tasks, workers, lots, .. } = &mut *state;
+        let mut freed = 0;
+        let dead = |owner: &str| workers.get(owner).is_some_and(|worker| !worker.live);
+        for task in tasks.values_mut() {
+            if freed < u64::from(limit) && task.lease_owner.as_deref().is_some_and(dead) {
+                free(task);
+                task.tracked.next_due_at = task.next_due_at.max(now + lots.i64(0..spread_ms.max(1)));
+                freed += 1;
+            }
+        }
+        Ok(freed)
+    }
+
+    async fn delete_dead(&self) -> Result<u64> {
+        let mut state = self.state();
+        let State { tasks, workers, .. } = &mut *state;
+        let before = workers.len();
+        workers
+            .retain(|id, worker| worker.live || tasks.values().any(|task| task.lease_owner.as_deref() == Some(&**id)));
+        Ok((before - workers.len()) as u64)
+    }
+}

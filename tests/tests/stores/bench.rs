@@ -1,0 +1,225 @@
+//! A fresh store, and tasks to put into it.
+
+use std::sync::Arc;
+
+use mcp_taskd_core::clock::SystemClock;
+use mcp_taskd_core::store::memory::MemoryStore;
+use mcp_taskd_core::store::sql::SqlStore;
+use mcp_taskd_core::store::{
+    ClaimOrder, EventRecord, Inserted, NewHandle, NewIntent, Recorded, SharedStore, TaskFilter, TaskWrite, WorkerId,
+    WorkerInfo,
+};
+use mcp_taskd_core::task::{Binding, Change, Snapshot, Status, TaskRecord, Toolset, Tracked, transition};
+use mcp_taskd_tests::postgres::{self, TestDatabase};
+
+/// When everything happens, unless a test says otherwise.
+pub(crate) const T0: i64 = 1_000_000;
+/// Later than anything is due.
+pub(crate) const FAR: i64 = T0 * 1_000;
+
+/// A fresh store of one kind.
+pub(crate) struct Bench {
+    pub(crate) store: SharedStore,
+    /// The same store, where it is a SQL one.
+    pub(crate) sql: Option<SqlStore>,
+    pub(crate) database: Option<TestDatabase>,
+    pub(crate) directory: Option<tempfile::TempDir>,
+}
+
+impl Bench {
+    pub(crate) async fn memory() -> Self {
+        let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
+        std::future::ready(Self { store, sql: None, database: None, directory: None }).await
+    }
+
+    pub(crate) async fn sqlite() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let sql = SqlStore::connect_sqlite(directory.path().join("tasks.db")).await.expect("connects");
+        sql.migrate().await.expect("migrates");
+        Self { store: Arc::new(sql.clone()), sql: Some(sql), database: None, directory: Some(directory) }
+    }
+
+    pub(crate) async fn postgres() -> Self {
+        let database = postgres::database().await;
+        let sql = SqlStore::connect_postgres(database.url(), 16).await.expect("connects");
+        sql.migrate().await.expect("migrates");
+        Self { store: Arc::new(sql.clone()), sql: Some(sql), database: Some(database), directory: None }
+    }
+
+    /// A live worker.
+    pub(crate) async fn worker(&self, id: &str) -> WorkerId {
+        self.store.register(&info(id)).await.expect("registers");
+        id.into()
+    }
+
+    /// A task in `submitting`, owned by `worker` at epoch 1.
+    pub(crate) async fn intent(&self, worker: &WorkerId, id: &str) {
+        let inserted = self.store.insert_intent(&intent(worker, id)).await.expect("inserts");
+        assert_eq!(inserted, Inserted::New { epoch: 1 });
+    }
+
+    /// A submitted task that nobody owns.
+    pub(crate) async fn free(&self, worker: &WorkerId, id: &str, next_due_at: i64) -> Tracked {
+        self.intent(worker, id).await;
+        self.record(&NewHandle { next_due_at, ..handle(worker, id, false) }).await
+    }
+
+    /// A submitted task that `worker` holds.
+    pub(crate) async fn held(&self, worker: &WorkerId, id: &str) -> Tracked {
+        self.intent(worker, id).await;
+        self.record(&handle(worker, id, true)).await
+    }
+
+    pub(crate) async fn record(&self, handle: &NewHandle) -> Tracked {
+        match self.store.record_submitted(handle).await.expect("records") {
+            Recorded::Done { task, kept } => {
+                assert_eq!(kept, handle.keep);
+                *task
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The ids that a claim of `worker` takes, in order.
+    pub(crate) async fn claim(&self, order: &ClaimOrder) -> Vec<String> {
+        let tasks = self.store.claim(order).await.expect("claims");
+        tasks.iter().map(|task| task.id.to_string()).collect()
+    }
+
+    pub(crate) async fn get(&self, id: &str) -> TaskRecord {
+        self.store.find_task(id, None, None).await.expect("finds").expect("is there")
+    }
+
+    /// The kinds of a task's events.
+    pub(crate) async fn kinds(&self, id: &str) -> Vec<String> {
+        let filter = TaskFilter { named: Some(id.to_owned()), ..TaskFilter::default() };
+        self.events(&filter).await.into_iter().map(|event| event.kind).collect()
+    }
+
+    pub(crate) async fn events(&self, filter: &TaskFilter) -> Vec<EventRecord> {
+        self.store.list_events(0, filter, 1_000).await.expect("lists")
+    }
+
+    pub(crate) fn sql(&self) -> &SqlStore {
+        self.sql.as_ref().expect("a SQL store")
+    }
+
+    /// A statement's text by its name.
+    pub(crate) fn statement(&self, name: &str) -> String {
+        let statements = self.sql().statements();
+        statements.iter().find(|(known, _)| *known == name).expect("a statement of this name").1.to_string()
+    }
+}
+
+pub(crate) fn info(id: &str) -> WorkerInfo {
+    WorkerInfo {
+        id: id.into(),
+        host: "host".into(),
+        pid: 7,
+        role: "all".into(),
+        version: "1.2.3".into(),
+        lease_ms: 120_000,
+        polls: true,
+    }
+}
+
+pub(crate) fn binding(server: &str) -> Arc<Binding> {
+    Arc::new(Binding {
+        server_name: server.into(),
+        driver: "tools".into(),
+        toolset: Toolset {
+            name: "Report".into(),
+            submit_tool: "submit".into(),
+            status_tool: "status".into(),
+            cancel_tool: "cancel".into(),
+            input_tool: Some("answer".into()),
+            idempotent_submit: true,
+        },
+    })
+}
+
+pub(crate) fn intent(worker: &WorkerId, id: &str) -> NewIntent {
+    NewIntent {
+        id: id.into(),
+        worker: worker.clone(),
+        user_id: "user".into(),
+        thread_id: "thread".into(),
+        run_id: Some("run".into()),
+        tool_call_id: Some("call".into()),
+        binding: binding("server"),
+        idempotency_key: None,
+        body_hash: None,
+        arguments: Some(r#"{"a":1}"#.into()),
+        next_due_at: T0 + 45_000,
+        created_at: T0,
+    }
+}
+
+/// The remote id of an intent at epoch 1.
+pub(crate) fn handle(worker: &WorkerId, id: &str, keep: bool) -> NewHandle {
+    NewHandle {
+        worker: worker.clone(),
+        id: id.into(),
+        epoch: 1,
+        remote_task_id: format!("remote-{id}"),
+        next_due_at: T0 + 5_000,
+        keep,
+        at: T0 + 1,
+    }
+}
+
+/// Everything that is due at [`T0`] + 10 000 on `server`.
+pub(crate) fn order(worker: &WorkerId) -> ClaimOrder {
+    ClaimOrder {
+        worker: worker.clone(),
+        cancels: false,
+        servers: vec!["server".into()],
+        due_before: T0 + 10_000,
+        any_server_due_before: 0,
+        limit: 100,
+    }
+}
+
+/// A write of `task` as it is held.
+pub(crate) fn write(task: &Tracked, change: Change) -> TaskWrite {
+    TaskWrite { id: task.id.clone(), epoch: task.lease_epoch, change }
+}
+
+/// What an answer of `status` does to a held task.
+pub(crate) fn answered(task: &Tracked, status: Status) -> TaskWrite {
+    with_snapshot(task, Snapshot::bare(status))
+}
+
+pub(crate) fn with_snapshot(task: &Tracked, snapshot: Snapshot) -> TaskWrite {
+    let policy = mcp_taskd_core::task::Policy::default();
+    let chance = mcp_taskd_core::task::schedule::Chance::NONE;
+    match task.on_answer(snapshot, T0 + 2, &policy, chance) {
+        transition::Decision::Write(change) => write(task, *change),
+        transition::Decision::Unchanged { .. } => panic!("an answer that changes nothing"),
+    }
+}
+
+/// Makes a test of each behaviour on each store.
+macro_rules! behaviours {
+    ($($name:ident),+ $(,)?) => {
+        mod memory {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(&crate::bench::Bench::memory().await).await;
+            })+
+        }
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(&crate::bench::Bench::sqlite().await).await;
+            })+
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(&crate::bench::Bench::postgres().await).await;
+            })+
+        }
+    };
+}
+pub(crate) use behaviours;

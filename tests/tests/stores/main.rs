@@ -1,0 +1,16 @@
+//! One behaviour suite over all three stores, and what only one engine can show.
+//!
+//! Each behaviour is an async function that gets a fresh, empty store; `behaviours!` makes a test of it on each store.
+
+mod bench;
+mod cancel;
+mod claims;
+mod corrupt;
+mod intents;
+mod migrations;
+mod payloads;
+mod postgres;
+mod queries;
+mod sqlite;
+mod takeover;
+mod writes;
