@@ -1,1 +1,3 @@
-//! x
+//! What the tests share.
+
+pub mod fake;
