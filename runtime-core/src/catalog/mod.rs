@@ -1,8 +1,17 @@
 //! The tools that agents see: discovery, names, toolsets, guardrail (BEHAVIOURS D, M, N, 130).
 
+mod assemble;
+mod definition;
+mod discovery;
+mod guardrail;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
+
+pub use discovery::Catalog;
+pub use guardrail::Guardrail;
 
 use crate::task::Toolset;
 
@@ -29,11 +38,18 @@ pub struct View {
     pub tools: Vec<Arc<Tool>>,
     /// What is wrong: servers that could not be discovered, missing configured tools (147), collisions (143), invalid names.
     pub problems: Vec<String>,
+    /// Visible names that the guardrail withholds (130).
+    pub denied: Vec<String>,
+    /// Where each visible name is in `tools`.
+    index: HashMap<String, usize>,
 }
 
 impl View {
     /// The tool with this visible name.
     pub fn find(&self, name: &str) -> Option<&Arc<Tool>> {
-        self.tools.iter().find(|tool| tool.name == name)
+        self.index.get(name).and_then(|at| self.tools.get(*at))
     }
 }
+
+/// The daemon's own tools (INTERFACE).
+pub const BUILTIN_TOOLS: [&str; 3] = ["list_background_tasks", "get_background_task", "cancel_background_task"];

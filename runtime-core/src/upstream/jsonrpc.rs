@@ -173,17 +173,6 @@ impl<'a> Message<'a> {
     pub(super) fn answers(&self, id: u64) -> bool {
         self.method.is_none() && self.id.is_some_and(|raw| number(raw) == Some(id))
     }
-
-    /// The result, or the error as a failed call.
-    pub(super) fn into_result(self) -> Result<&'a RawValue, CallError> {
-        match (self.result, self.error) {
-            (_, Some(error)) => Err(RpcError::read(error).into_call_error()),
-            (Some(result), None) => Ok(result),
-            (None, None) => {
-                Err(CallError::new(CallErrorKind::Protocol, "the answer has neither result nor error".to_owned()))
-            }
-        }
-    }
 }
 
 /// The number that an id is; servers are known to answer with it as a string.
@@ -264,7 +253,7 @@ mod tests {
     fn an_answer_is_found_by_its_id_in_batches_and_among_strings() {
         let batch = r#"[{"id":1,"result":1}, 7, {"method":"ping","id":2}, {"id":"2","result":{"x":1},"more":[]}]"#;
         let found = Message::read_all(batch).into_iter().find(|message| message.answers(2)).unwrap();
-        assert_eq!(found.into_result().unwrap().get(), r#"{"x":1}"#);
+        assert_eq!(found.result.unwrap().get(), r#"{"x":1}"#);
         assert!(Message::read_all("<html>").is_empty());
         assert!(Message::read_all(r#"{"id":null,"result":1}"#).iter().all(|message| !message.answers(0)));
     }

@@ -6,6 +6,7 @@ mod jsonrpc;
 mod list;
 mod scrub;
 mod sse;
+mod stdio;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -171,20 +172,19 @@ impl std::fmt::Debug for Upstreams {
 /// Makes the enabled servers of `extensions` callable; connects to none of them yet.
 pub fn build(extensions: &Extensions, options: &Options) -> Result<Upstreams, ConfigError> {
     let clients = http::Clients::new()?;
+    let pool = Arc::new(stdio::Pool::new(options.max_stdio_sessions));
     extensions
         .servers
         .values()
         .filter(|server| server.enabled)
         .map(|server| {
+            let refused = |what: &str| ConfigError(format!("mcpServers.{}.{what}", server.name));
             let upstream: SharedUpstream = match &server.transport {
                 Transport::Http { url, headers } => Arc::new(http::HttpUpstream::new(server, url, headers, &clients)?),
-                Transport::Stdio { .. } => todo!("{options:?}"),
-                Transport::Sse { .. } => {
-                    return Err(ConfigError(format!(
-                        "mcpServers.{}.type: sse is not supported by this version (use http)",
-                        server.name
-                    )));
-                }
+                Transport::Stdio { .. } => Arc::new(
+                    stdio::StdioUpstream::new(server, options, &pool).ok_or_else(|| refused("type is not stdio"))?,
+                ),
+                Transport::Sse { .. } => return Err(refused("type: sse is not supported by this version (use http)")),
             };
             Ok((server.name.clone(), upstream))
         })

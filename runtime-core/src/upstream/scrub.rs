@@ -10,8 +10,8 @@ const SHORTEST: usize = 4;
 const SHORTEST_OTHER: usize = 8;
 
 /// The credentials that are sent to one server.
-#[derive(Default)]
-pub(super) struct Scrubber(Vec<SecretString>);
+#[derive(Clone, Default)]
+pub(super) struct Scrubber(std::sync::Arc<[SecretString]>);
 
 impl Scrubber {
     /// From named values: headers, or variables of a child process.
@@ -37,7 +37,7 @@ impl Scrubber {
     /// `text` with every credential replaced.
     pub(super) fn scrub(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        for secret in &self.0 {
+        for secret in self.0.iter() {
             if text.contains(secret.expose_secret()) {
                 text = text.replace(secret.expose_secret(), MASK);
             }

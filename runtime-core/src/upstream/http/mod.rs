@@ -337,7 +337,7 @@ impl Inner {
 }
 
 /// Whether a server's `server/discover` names the modern version, or no version at all.
-fn supports_modern(result: &RawValue) -> bool {
+pub(super) fn supports_modern(result: &RawValue) -> bool {
     #[derive(Deserialize)]
     struct Discovered {
         #[serde(rename = "supportedVersions", default)]

@@ -1,0 +1,192 @@
+//! From what servers list to what agents see: pure (BEHAVIOURS 38, 39, 100, 101, 130, 143, 147, 150).
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::definition::{Members, quoted};
+use super::{Guardrail, Tool, View};
+use crate::config::MissingTool;
+use crate::task::Toolset;
+
+/// What is added to a submit tool's description (7).
+pub(super) const BACKGROUND_CONTRACT: &str = "This tool starts a background task and returns at once with a local \
+     task_id; the task is tracked automatically until it ends, so do not poll it or call this tool again to check on it.";
+
+/// What a submit tool answers here, in place of what it answers on its server.
+pub(super) const SUBMIT_OUTPUT_SCHEMA: &str = concat!(
+    r#"{"type":"object","properties":{"task_id":{"type":"string"},"task_name":{"type":"string"},"#,
+    r#""status":{"type":"string"},"message":{"type":"string"}},"required":["task_id","task_name","status","message"]}"#
+);
+
+/// One server as far as the catalogue is concerned.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    pub(super) name: String,
+    pub(super) prefix: bool,
+    pub(super) toolsets: Vec<Arc<Toolset>>,
+}
+
+/// What does not depend on servers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rules {
+    pub(super) on_missing_tool: MissingTool,
+    pub(super) guardrail: Guardrail,
+    /// Names of the daemon's own tools, which no server's may take.
+    pub(super) reserved: Vec<&'static str>,
+}
+
+/// A server's answer to discovery, or why there is none.
+pub(super) type Discovered = Result<Arc<[Box<RawValue>]>, String>;
+
+/// The view of what was discovered; a server that was not asked yet has `None`.
+pub(super) fn assemble(servers: &[(Server, Option<Discovered>)], rules: &Rules) -> View {
+    let mut view = View::default();
+    let mut candidates = Vec::new();
+    let mut incomplete = false;
+    for (server, discovered) in servers {
+        match discovered {
+            None => {}
+            Some(Err(error)) => {
+                view.problems.push(format!("server {}: its tools could not be listed: {error}", server.name))
+            }
+            Some(Ok(tools)) => {
+                let missing = missing(server, tools);
+                if missing.is_empty() {
+                    candidates.extend(visible(server, tools, &mut view.problems));
+                } else {
+                    incomplete = true;
+                    let names = missing.join(", ");
+                    view.problems.push(format!("server {} does not have the configured tools {names}", server.name));
+                }
+            }
+        }
+    }
+    if incomplete && rules.on_missing_tool == MissingTool::FailAll {
+        view.problems
+            .push("no server's tools are shown until they match (gateway.on_missing_tool: fail_all)".to_owned());
+        candidates.clear();
+    }
+    let collisions = collisions(&candidates, rules, &mut view.problems);
+    for tool in candidates {
+        if collisions.contains(&tool.name) {
+            continue;
+        }
+        if rules.guardrail.allows(&tool.name) {
+            view.tools.push(Arc::new(tool));
+        } else {
+            view.denied.push(tool.name);
+        }
+    }
+    view.index = view.tools.iter().enumerate().map(|(at, tool)| (tool.name.clone(), at)).collect();
+    view
+}
+
+/// Configured raw tools that the server does not list (39).
+fn missing<'a>(server: &'a Server, tools: &[Box<RawValue>]) -> Vec<&'a str> {
+    if server.toolsets.is_empty() {
+        return Vec::new();
+    }
+    let listed: HashSet<String> = tools.iter().filter_map(|raw| Members::read(raw)?.text("name")).collect();
+    let mut missing = Vec::new();
+    for toolset in &server.toolsets {
+        let roles = [&toolset.submit_tool, &toolset.status_tool, &toolset.cancel_tool];
+        for tool in roles.into_iter().chain(&toolset.input_tool) {
+            if !listed.contains(tool) {
+                missing.push(tool.as_str());
+            }
+        }
+    }
+    missing
+}
+
+/// The server's tools that are for agents, under their visible names.
+fn visible(server: &Server, tools: &[Box<RawValue>], problems: &mut Vec<String>) -> Vec<Tool> {
+    let hidden: HashSet<&str> = server
+        .toolsets
+        .iter()
+        .flat_map(|toolset| [&toolset.status_tool, &toolset.cancel_tool].into_iter().chain(&toolset.input_tool))
+        .map(String::as_str)
+        .collect();
+    let submits: HashMap<&str, &Arc<Toolset>> =
+        server.toolsets.iter().map(|toolset| (toolset.submit_tool.as_str(), toolset)).collect();
+    let mut seen = HashSet::new();
+    let mut visible = Vec::new();
+    for raw in tools {
+        let named = |members: Members<'_>| members.text("name").filter(|name| !name.is_empty());
+        let Some((members, raw_name)) = Members::read(raw).zip(Members::read(raw).and_then(named)) else {
+            problems.push(format!("server {}: a tool without a name is left out", server.name));
+            continue;
+        };
+        if hidden.contains(raw_name.as_str()) {
+            continue;
+        }
+        let name = if server.prefix { format!("{}_{raw_name}", server.name) } else { raw_name.clone() };
+        if !is_valid(&name) {
+            problems.push(format!(
+                "server {}: the tool {name:?} is left out: names may only have letters, digits, _ and -",
+                server.name
+            ));
+            continue;
+        }
+        if !seen.insert(raw_name.clone()) {
+            problems.push(format!("server {}: it lists the tool {raw_name} twice; the first counts", server.name));
+            continue;
+        }
+        let toolset = submits.get(raw_name.as_str()).map(|toolset| Arc::clone(toolset));
+        let definition = match &toolset {
+            Some(_) => submit_definition(&members, &name),
+            None if name == raw_name => raw.clone(),
+            None => members.with(&[("name", Some(&quoted(&name)))]),
+        };
+        visible.push(Tool { name, server: server.name.clone(), raw_name, definition, toolset });
+    }
+    visible
+}
+
+/// A submit tool as agents see it: it returns at once, and clients need not know MCP Tasks for it.
+fn submit_definition(members: &Members<'_>, name: &str) -> Box<RawValue> {
+    let description = match members.text("description") {
+        Some(text) if !text.trim().is_empty() => format!("{}\n\n{BACKGROUND_CONTRACT}", text.trim_end()),
+        _ => BACKGROUND_CONTRACT.to_owned(),
+    };
+    members.with(&[
+        ("name", Some(&quoted(name))),
+        ("description", Some(&quoted(&description))),
+        ("outputSchema", Some(SUBMIT_OUTPUT_SCHEMA)),
+        // What it says of native tasks is about the server's own answers, which the daemon takes.
+        ("execution", None),
+    ])
+}
+
+/// Visible names that more than one tool has (143), or that are the daemon's own.
+fn collisions(candidates: &[Tool], rules: &Rules, problems: &mut Vec<String>) -> HashSet<String> {
+    let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for tool in candidates {
+        owners.entry(&tool.name).or_default().push(&tool.server);
+    }
+    let mut collisions = HashSet::new();
+    for (name, servers) in owners {
+        if rules.reserved.contains(&name) {
+            problems.push(format!(
+                "the tool {name} of server {} is withheld: the name is the daemon's own",
+                servers.join(", ")
+            ));
+        } else if servers.len() > 1 {
+            problems.push(format!("the tool {name} is withheld: servers {} both have it", servers.join(" and ")));
+        } else {
+            continue;
+        }
+        collisions.insert(name.to_owned());
+    }
+    collisions
+}
+
+fn is_valid(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+#[cfg(test)]
+#[path = "assemble_tests.rs"]
+mod tests;

@@ -1,0 +1,186 @@
+//! How a server's process is started, and how it is greeted (BEHAVIOURS 82, 104, 156; `MCP_TASKS`).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+use tokio::process::Command;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+use super::session::{Failure, Session};
+use crate::config::{ServerConfig, Transport};
+use crate::upstream::http::supports_modern;
+use crate::upstream::jsonrpc::{Era, Request};
+use crate::upstream::scrub::Scrubber;
+use crate::upstream::{CallError, CallErrorKind, Options, Scope};
+
+/// How long a server may take over `server/discover` before it is also greeted the old way.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+const UNKNOWN: u8 = 0;
+const MODERN: u8 = 1;
+const LEGACY: u8 = 2;
+
+/// Everything needed to start a session.
+pub(super) struct Launch {
+    name: String,
+    command: String,
+    args: Vec<String>,
+    env: BTreeMap<String, SecretString>,
+    cwd: Option<PathBuf>,
+    workspaces: PathBuf,
+    /// The kind of protocol last seen, so that a silent old server costs its probe once.
+    era: AtomicU8,
+    processes: TaskTracker,
+    pub(super) scrubber: Scrubber,
+}
+
+impl Launch {
+    pub(super) fn new(config: &ServerConfig, options: &Options) -> Option<Self> {
+        let Transport::Stdio { command, args, env, cwd } = &config.transport else { return None };
+        // A child with another working directory would look elsewhere for a relative path.
+        let state_dir = std::path::absolute(&options.state_dir).unwrap_or_else(|_| options.state_dir.clone());
+        Some(Self {
+            name: config.name.clone(),
+            command: command.clone(),
+            args: args.clone(),
+            env: env.clone(),
+            cwd: cwd.clone(),
+            workspaces: state_dir.join("workspaces"),
+            era: AtomicU8::new(UNKNOWN),
+            processes: TaskTracker::new(),
+            scrubber: Scrubber::new(env.iter().map(|(name, value)| (name.as_str(), value.expose_secret()))),
+        })
+    }
+
+    /// Waits until every process that is being ended has ended.
+    pub(super) async fn ended(&self) {
+        self.processes.close();
+        self.processes.wait().await;
+        self.processes.reopen();
+    }
+
+    /// A session for `scope`, or one for discovery, greeted.
+    pub(super) async fn start(&self, scope: Option<&Scope>) -> Result<Session, CallError> {
+        let known = self.era.load(Ordering::Relaxed);
+        let (session, greeted) = self.attempt(scope, known).await?;
+        match greeted {
+            Ok(()) => Ok(session),
+            // Some old servers end when the first thing they hear is not `initialize`.
+            Err(_) if known != LEGACY && session.is_closed() => {
+                let (session, greeted) = self.attempt(scope, LEGACY).await?;
+                greeted.map(|()| session)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn attempt(&self, scope: Option<&Scope>, known: u8) -> Result<(Session, Result<(), CallError>), CallError> {
+        let command = self.command(scope).await?;
+        let mut session = Session::spawn(command, &self.name, &self.scrubber, &self.processes)
+            .map_err(|error| connect(format!("{} cannot be started: {error}", self.command)))?;
+        let greeted = self.greet(&session, known).await;
+        let greeted = greeted.map(|era| {
+            self.era.store(if era == Era::Modern { MODERN } else { LEGACY }, Ordering::Relaxed);
+            session.era = era;
+        });
+        Ok((session, greeted))
+    }
+
+    async fn greet(&self, session: &Session, known: u8) -> Result<Era, CallError> {
+        if known == LEGACY {
+            return session.initialize().await.map(|()| Era::Legacy).map_err(Failure::into_error);
+        }
+        let request = Request::new("server/discover");
+        let discover = session.greet(|id| request.body(id, Era::Modern));
+        tokio::pin!(discover);
+        if let Ok(answered) = timeout(PROBE_TIMEOUT, &mut discover).await {
+            if verdict(answered)? {
+                return Ok(Era::Modern);
+            }
+            return session.initialize().await.map(|()| Era::Legacy).map_err(Failure::into_error);
+        }
+        // Silence: an old server that drops what it does not know, or any server that is slow to start.
+        let initialize = session.initialize();
+        tokio::pin!(initialize);
+        tokio::select! {
+            biased;
+            answered = &mut discover => {
+                if verdict(answered)? {
+                    return Ok(Era::Modern);
+                }
+                initialize.await.map(|()| Era::Legacy).map_err(Failure::into_error)
+            }
+            answered = &mut initialize => match answered {
+                Ok(()) => Ok(Era::Legacy),
+                // A modern server has no `initialize`; its answer to the probe is yet to come.
+                Err(Failure::Rpc(error)) => {
+                    if verdict(discover.await)? { Ok(Era::Modern) } else { Err(error.into_call_error()) }
+                }
+                Err(error) => Err(error.into_error()),
+            },
+        }
+    }
+
+    async fn command(&self, scope: Option<&Scope>) -> Result<Command, CallError> {
+        let mut command = Command::new(&self.command);
+        command.args(&self.args);
+        let mut directory = self.cwd.clone();
+        if let Some(scope) = scope {
+            let workspace = self.workspaces.join(workspace_name(scope));
+            let temporary = workspace.join(".mcp").join("tmp");
+            make_private(&temporary)
+                .await
+                .map_err(|error| connect(format!("the workspace {} cannot be made: {error}", temporary.display())))?;
+            for name in ["TMPDIR", "TMP", "TEMP"] {
+                command.env(name, &temporary);
+            }
+            directory.get_or_insert(workspace);
+        }
+        // What is configured wins over what is inherited and over ours (104).
+        command.envs(self.env.iter().map(|(name, value)| (name, value.expose_secret())));
+        if let Some(directory) = directory {
+            command.current_dir(directory);
+        }
+        Ok(command)
+    }
+}
+
+/// Whether an answer to `server/discover` comes from a modern server.
+fn verdict(answered: Result<Box<RawValue>, Failure>) -> Result<bool, CallError> {
+    match answered {
+        Ok(result) => Ok(supports_modern(&result)),
+        Err(Failure::Rpc(error)) => Ok(error.is_modern()),
+        Err(error) => Err(error.into_error()),
+    }
+}
+
+fn connect(message: String) -> CallError {
+    CallError::new(CallErrorKind::Connect, message)
+}
+
+/// The folder of a user's thread; a hash, since ids may hold anything (156).
+fn workspace_name(scope: &Scope) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update((scope.user_id.len() as u64).to_le_bytes());
+    hasher.update(scope.user_id.as_bytes());
+    hasher.update(scope.thread_id.as_bytes());
+    hasher.finalize()[..16].iter().fold(String::with_capacity(32), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+async fn make_private(path: &Path) -> std::io::Result<()> {
+    let mut builder = tokio::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    builder.mode(0o700);
+    builder.create(path).await
+}

@@ -1,0 +1,72 @@
+//! The fake server over stdio, one JSON-RPC message a line, with tools that misbehave as processes do.
+
+use std::process::Stdio;
+use std::sync::atomic::Ordering;
+
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+use super::tools::{Call, Core, Incoming, Refusal, message};
+use super::{Era, FakeOptions};
+
+/// Serves standard input until it ends.
+///
+/// Beside the usual tools there are `crash` (the process ends in mid-call), `hang` (no answer), and `grandchild` (starts
+/// a process that outlives this one unless its group is ended).
+pub async fn serve_stdio(options: FakeOptions) {
+    let core = Core { script: options.script.clone(), tools: options.tools.clone(), ..Core::default() };
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let mut output = tokio::io::stdout();
+    eprintln!("fake-mcp: serving on stdio");
+    while let Ok(Some(line)) = lines.next_line().await {
+        let Ok(incoming) = serde_json::from_str::<Incoming<'_>>(&line) else { continue };
+        core.counters.requests.fetch_add(1, Ordering::Relaxed);
+        let (Some(id), Some(method)) = (incoming.id, incoming.method.as_deref()) else { continue };
+        let id = id.get();
+        let answer = match (method, options.era) {
+            ("server/discover", Era::Silent) => continue,
+            ("server/discover", Era::Legacy | Era::Stateless) => {
+                message(id, Err(Refusal(-32_601, "Method not found".to_owned())))
+            }
+            ("initialize", Era::Modern) => message(id, Err(Refusal(-32_601, "Method not found".to_owned()))),
+            ("tools/call", _) => match misbehave(&incoming) {
+                Some(Misbehaviour::Crash) => std::process::exit(17),
+                Some(Misbehaviour::Hang) => continue,
+                Some(Misbehaviour::Grandchild) => message(id, Ok(grandchild())),
+                None => message(id, core.dispatch(method, incoming.params)),
+            },
+            _ => message(id, core.dispatch(method, incoming.params)),
+        };
+        if output.write_all(format!("{answer}\n").as_bytes()).await.is_err() || output.flush().await.is_err() {
+            break;
+        }
+    }
+}
+
+enum Misbehaviour {
+    Crash,
+    Hang,
+    Grandchild,
+}
+
+fn misbehave(incoming: &Incoming<'_>) -> Option<Misbehaviour> {
+    let call: Call<'_> = serde_json::from_str(incoming.params?.get()).ok()?;
+    match call.name.as_ref() {
+        "crash" => Some(Misbehaviour::Crash),
+        "hang" => Some(Misbehaviour::Hang),
+        "grandchild" => Some(Misbehaviour::Grandchild),
+        _ => None,
+    }
+}
+
+/// Starts a long sleep that holds none of this process's pipes, and tells its process id.
+fn grandchild() -> String {
+    let child = std::process::Command::new("sleep")
+        .arg("600")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let pid = child.map(|child| child.id()).unwrap_or_default();
+    json!({"content": [], "structuredContent": {"pid": pid}}).to_string()
+}

@@ -1,0 +1,245 @@
+//! The fake server's tools and methods, whatever they travel on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::script::Script;
+use super::task::{Tasks, Truth};
+
+/// Totals since the start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// TCP connections accepted.
+    pub connections: AtomicU64,
+    /// HTTP requests, or messages on stdio.
+    pub requests: AtomicU64,
+    /// `initialize` calls answered.
+    pub initializes: AtomicU64,
+    /// `server/discover` calls seen.
+    pub discovers: AtomicU64,
+    /// `tools/list` calls answered.
+    pub lists: AtomicU64,
+    /// `tools/call` calls answered.
+    pub calls: AtomicU64,
+    /// `notifications/cancelled` received.
+    pub cancellations: AtomicU64,
+    /// Answers to pings of the server's.
+    pub pongs: AtomicU64,
+    /// Sessions ended by DELETE.
+    pub deletes: AtomicU64,
+}
+
+/// Tasks, counters and tools.
+#[derive(Debug, Default)]
+pub struct Core {
+    pub(super) tasks: Tasks,
+    /// Totals.
+    pub counters: Counters,
+    /// The script of tasks whose submit brings none.
+    pub script: Script,
+    /// The tools to list instead of the usual ones.
+    pub tools: Option<Value>,
+}
+
+/// A message to the server.
+#[derive(Debug, Deserialize)]
+pub(super) struct Incoming<'a> {
+    #[serde(borrow, default)]
+    pub(super) id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) method: Option<std::borrow::Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) params: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Call<'a> {
+    #[serde(borrow, default)]
+    pub(super) name: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
+    #[serde(default)]
+    cursor: Option<String>,
+    #[serde(borrow, rename = "_meta", default)]
+    meta: Option<Meta<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Meta<'a> {
+    #[serde(borrow, rename = "mcp-taskd/idempotency-key", default)]
+    key: Option<std::borrow::Cow<'a, str>>,
+}
+
+/// A JSON-RPC error.
+pub(super) struct Refusal(pub(super) i64, pub(super) String);
+
+impl Core {
+    /// The truth about every task.
+    pub fn truths(&self) -> Vec<Truth> {
+        self.tasks.truths()
+    }
+
+    /// The truth about one task.
+    pub fn find(&self, remote_id: &str) -> Option<Truth> {
+        self.truths().into_iter().find(|truth| truth.id == remote_id)
+    }
+
+    /// Forgets a task, as a server that lost its memory.
+    pub fn forget(&self, remote_id: &str) {
+        self.tasks.forget(remote_id);
+    }
+
+    /// The result of a method, as JSON text.
+    pub(super) fn dispatch(&self, method: &str, params: Option<&RawValue>) -> Result<String, Refusal> {
+        match method {
+            "initialize" => {
+                self.counters.initializes.fetch_add(1, Ordering::Relaxed);
+                Ok(json!({
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "fake-mcp", "version": "1"},
+                })
+                .to_string())
+            }
+            "server/discover" => Ok(json!({
+                "resultType": "complete",
+                "supportedVersions": ["2026-07-28"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "fake-mcp", "version": "1"},
+            })
+            .to_string()),
+            "ping" => Ok("{}".to_owned()),
+            "tools/list" => {
+                self.counters.lists.fetch_add(1, Ordering::Relaxed);
+                Ok(self.list(&read(params)?))
+            }
+            "tools/call" => {
+                let call = read(params)?;
+                self.counters.calls.fetch_add(1, Ordering::Relaxed);
+                self.call(&call)
+            }
+            other => Err(Refusal(-32_601, format!("method not found: {other}"))),
+        }
+    }
+
+    /// Three tools a page, so that clients have to follow cursors.
+    fn list(&self, call: &Call<'_>) -> String {
+        let tools = self.tools.clone().unwrap_or_else(tools);
+        let tools = tools.as_array().cloned().unwrap_or_default();
+        let from = call.cursor.as_deref().and_then(|cursor| cursor.parse::<usize>().ok()).unwrap_or(0);
+        let page: Vec<_> = tools.iter().skip(from).take(3).cloned().collect();
+        let mut result = json!({"tools": page});
+        if from + 3 < tools.len() {
+            result["nextCursor"] = (from + 3).to_string().into();
+        }
+        result.to_string()
+    }
+
+    fn call(&self, call: &Call<'_>) -> Result<String, Refusal> {
+        let arguments = call.arguments.map_or("{}", RawValue::get);
+        match call.name.as_ref() {
+            "submit_report" => {
+                #[derive(Deserialize)]
+                struct Submit {
+                    script: Option<Script>,
+                }
+                let submit: Submit = serde_json::from_str(arguments)
+                    .map_err(|error| Refusal(-32_602, format!("unusable arguments: {error}")))?;
+                let key = call.meta.as_ref().and_then(|meta| meta.key.as_deref()).map(ToOwned::to_owned);
+                let script = submit.script.unwrap_or_else(|| self.script.clone());
+                Ok(self.tasks.submit(key, arguments.to_owned(), script).submitted())
+            }
+            "get_report_status" => Ok(self.with_task(arguments, super::task::FakeTask::poll)),
+            "cancel_report" => Ok(self.with_task(arguments, super::task::FakeTask::cancel)),
+            "send_report_input" => Ok(self.with_task(arguments, super::task::FakeTask::input)),
+            "echo" => {
+                let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
+                let text = arguments.to_string();
+                Ok(json!({"content": [{"type": "text", "text": text}], "structuredContent": arguments}).to_string())
+            }
+            "where" => {
+                let directory = std::env::current_dir().unwrap_or_default();
+                let place = json!({
+                    "pid": std::process::id(),
+                    "cwd": directory.display().to_string(),
+                    "tmpdir": std::env::var("TMPDIR").ok(),
+                    "marker": std::env::var("FAKE_MARKER").ok(),
+                });
+                Ok(json!({"content": [], "structuredContent": place}).to_string())
+            }
+            other => Err(Refusal(-32_602, format!("unknown tool: {other}"))),
+        }
+    }
+
+    fn with_task(&self, arguments: &str, act: impl Fn(&super::task::FakeTask) -> String) -> String {
+        #[derive(Deserialize)]
+        struct Id<'a> {
+            #[serde(borrow)]
+            task_id: std::borrow::Cow<'a, str>,
+        }
+        let Ok(id) = serde_json::from_str::<Id<'_>>(arguments) else { return tool_error("task_id is missing") };
+        match self.tasks.find(&id.task_id) {
+            Some(task) => act(&task),
+            None => json!({"content": [], "structuredContent":
+                {"task_id": id.task_id, "status": "failed", "error_code": "task_not_found"}})
+            .to_string(),
+        }
+    }
+}
+
+fn read(params: Option<&RawValue>) -> Result<Call<'_>, Refusal> {
+    params.map_or_else(
+        || Ok(Call::default()),
+        |raw| serde_json::from_str(raw.get()).map_err(|error| Refusal(-32_602, format!("unusable params: {error}"))),
+    )
+}
+
+/// The text of a `CallToolResult` that reports an error.
+pub(super) fn tool_error(text: &str) -> String {
+    json!({"isError": true, "content": [{"type": "text", "text": text}]}).to_string()
+}
+
+/// The text of a JSON-RPC answer.
+pub(super) fn message(id: &str, result: Result<String, Refusal>) -> String {
+    match result {
+        Ok(result) => format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}"),
+        Err(Refusal(code, text)) => {
+            json!({"jsonrpc": "2.0", "id": serde_json::from_str::<Value>(id).unwrap_or_default(),
+                "error": {"code": code, "message": text}})
+            .to_string()
+        }
+    }
+}
+
+/// The usual tools.
+pub fn tools() -> Value {
+    let task = json!({"type": "object", "properties": {"task_id": {"type": "string"}}, "required": ["task_id"]});
+    json!([
+        {
+            "name": "submit_report",
+            "title": "Submit a report",
+            "description": "Starts a report.",
+            "inputSchema": {"type": "object", "properties": {"script": {"type": "object"}, "topic": {"type": "string"}}},
+            "outputSchema": {"type": "object", "properties": {"task_id": {"type": "string"}}},
+            "execution": {"taskSupport": "optional"},
+        },
+        {"name": "get_report_status", "description": "Tells how a report stands.", "inputSchema": task},
+        {"name": "cancel_report", "description": "Ends a report.", "inputSchema": task},
+        {"name": "send_report_input", "description": "Answers a report's question.", "inputSchema": task},
+        {
+            "zeta": 1,
+            "name": "echo",
+            "description": "Says what was said.",
+            "inputSchema": {"type": "object", "properties": {"b": {}, "a": {}}},
+            "annotations": {"readOnlyHint": true},
+            "x-vendor": {"z": 1.50, "a": [1e3]},
+        },
+    ])
+}
+
+/// What transports share: the core behind a pointer.
+pub type SharedCore = Arc<Core>;
