@@ -1,2 +1,63 @@
-//! x
-pub mod demo;
+//! The `mcp-taskd` daemon: command line, REST API and MCP gateway around `mcp-taskd-core`.
+
+#![expect(unreachable_pub, reason = "only `main` leaves the crate; inside, `pub` says what leaves a module")]
+
+mod api;
+mod app;
+mod auth;
+mod cli;
+mod daemon;
+mod demo;
+mod exit;
+mod gateway;
+mod health;
+mod lifecycle;
+mod metrics;
+mod telemetry;
+mod view;
+mod wiring;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser as _;
+
+use cli::{Cli, Command};
+use exit::{Exit, Failure};
+
+/// The program: everything of `mcp-taskd` but the name of its binary.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Standard output may be gone already; there is nobody left to tell.
+            let _ = error.print();
+            return usage_code(&error).into();
+        }
+    };
+    // Another provider than this one may have been installed by whoever called; either does.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let serves = matches!(cli.command, None | Some(Command::Serve { .. } | Command::Mcp { .. } | Command::Demo { .. }));
+    telemetry::init(cli.global.log_format(), if serves { "info" } else { "warn" });
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return report(&Failure::from(anyhow::Error::from(error).context("no runtime"))),
+    };
+    let code = runtime.block_on(cli::run(cli));
+    // A read of standard input that nobody can interrupt must not hold the exit up.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    match code {
+        Ok(code) => code.into(),
+        Err(failure) => report(&failure),
+    }
+}
+
+fn report(failure: &Failure) -> ExitCode {
+    eprintln!("mcp-taskd: {:#}", failure.error);
+    (failure.exit as u8).into()
+}
+
+/// The exit code of a command line that was not run: help and version are what was asked for.
+fn usage_code(error: &clap::Error) -> u8 {
+    if error.use_stderr() { Exit::Usage as u8 } else { 0 }
+}

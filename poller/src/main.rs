@@ -1,1 +1,5 @@
-fn main() {}
+//! The `mcp-taskd` binary.
+
+fn main() -> std::process::ExitCode {
+    mcp_taskd::main()
+}

@@ -1,0 +1,313 @@
+//! The composition root: configuration → store → runtime → API and gateway, and the way back.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use backon::{ExponentialBuilder, Retryable as _};
+use mcp_taskd_core::clock::{Clock as _, SystemClock};
+use mcp_taskd_core::config::{AuthMode, Backend, Settings};
+use mcp_taskd_core::store::{SharedStore, StoreErrorKind};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::Authenticator;
+use crate::daemon::Daemon;
+use crate::exit::{Exit, Failure, Result};
+use crate::gateway::{self, Caller, Gateway};
+use crate::health::Health;
+use crate::lifecycle::Shutdown;
+use crate::metrics::Metrics;
+use crate::wiring::{self, Backing, Configuration, Origins, Runtime};
+use crate::{api, view};
+
+/// How long an unreachable store is retried at start.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a process of the fleet does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Role {
+    /// Serves and polls.
+    #[default]
+    All,
+    /// Serves the API and the gateway; others poll.
+    Gateway,
+    /// Polls; serves probes and metrics only.
+    Worker,
+}
+
+impl Role {
+    /// The name in the workers' register.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Gateway => "gateway",
+            Self::Worker => "worker",
+        }
+    }
+}
+
+/// Reads the configuration and logs what is odd about it.
+pub fn load(origins: &Origins) -> Result<Configuration> {
+    let configuration = wiring::load(origins)?;
+    for warning in configuration.warnings.iter().chain(&configuration.extensions.warnings) {
+        tracing::warn!("{warning}");
+    }
+    Ok(configuration)
+}
+
+/// Connects to the store, retrying for up to 30 s what may heal; then exit 69.
+pub async fn connect(settings: &Settings) -> Result<Backing> {
+    let retries = ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(200))
+        .with_max_delay(Duration::from_secs(3))
+        .with_jitter()
+        .without_max_times()
+        .with_total_delay(Some(CONNECT_PATIENCE));
+    let connecting = (|| wiring::connect(settings))
+        .retry(retries)
+        .when(|error| matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Unknown))
+        .notify(|error, pause| tracing::warn!(%error, retry_in = ?pause, "the store cannot be reached"));
+    // The retries bound the pauses; an attempt that hangs is bounded here.
+    match tokio::time::timeout(CONNECT_PATIENCE * 2, connecting).await {
+        Ok(connected) => Ok(connected?),
+        Err(_) => Err(Failure::new(Exit::Unavailable, "the store does not answer")),
+    }
+}
+
+/// Connects and sees to the schema: SQLite is migrated, PostgreSQL must have been (157).
+pub async fn open(settings: &Settings) -> Result<Backing> {
+    let backing = connect(settings).await?;
+    match settings.database.backend {
+        Backend::Postgres => {
+            let (known, applied) = backing.store.schema_version().await?;
+            check_schema(known, applied)?;
+        }
+        Backend::Sqlite | Backend::Memory => {
+            for name in backing.migrate().await? {
+                tracing::info!(migration = name, "applied");
+            }
+        }
+    }
+    Ok(backing)
+}
+
+fn check_schema(known: i64, applied: Option<i64>) -> Result<()> {
+    match applied {
+        Some(applied) if applied >= known => Ok(()),
+        applied => Err(Failure::new(
+            Exit::Config,
+            format!(
+                "the database's schema has version {}, this program needs {known}: run `mcp-taskd migrate up` first",
+                applied.unwrap_or(0)
+            ),
+        )),
+    }
+}
+
+/// A process on a store: what `serve`, `mcp` and the commands that write have in common.
+pub struct Process {
+    /// The parts that are served.
+    pub daemon: Daemon,
+    runtime: Runtime,
+    backing: Backing,
+    refreshing: tokio::task::JoinHandle<()>,
+}
+
+impl Process {
+    /// Opens the store and starts the runtime.
+    pub async fn start(configuration: &Configuration, role: &str, polls: bool, shutdown: &Shutdown) -> Result<Self> {
+        let settings = &configuration.settings;
+        let backing = tokio::select! {
+            backing = open(settings) => backing?,
+            () = shutdown.soft().cancelled() => return Err(interrupted()),
+        };
+        let store = SharedStore::clone(&backing.store);
+        let registry = prometheus::Registry::new();
+        let metrics =
+            Metrics::register(&registry, store.backend(), SystemClock.now_ms()).map_err(anyhow::Error::from)?;
+        let polls = polls && settings.mcp_tasks.enabled;
+        let mut runtime = wiring::start(configuration, &store, role, polls, &registry, shutdown).await?;
+
+        let pulse = runtime.pulse.take().unwrap_or_else(|| Box::new(|| Duration::ZERO));
+        let daemon = Daemon {
+            tasks: Arc::clone(&runtime.tasks),
+            queries: store.clone(),
+            registry: store,
+            tools: Arc::clone(&runtime.tools),
+            policy: settings.mcp_tasks.policy(),
+            builtin_tools: settings.gateway.builtin_tools,
+            authenticator: Arc::new(authenticator(settings)?),
+            health: Arc::new(Health::new(polls, pulse)),
+            shutdown: shutdown.clone(),
+            metrics,
+            clock: Arc::clone(&runtime.clock),
+        };
+        let refreshing = tokio::spawn({
+            let daemon = daemon.clone();
+            async move { daemon.metrics.refresh(daemon.queries, daemon.clock, daemon.policy, daemon.shutdown).await }
+        });
+        daemon.health.set_started();
+        Ok(Self { daemon, runtime, backing, refreshing })
+    }
+
+    /// The store that it runs on.
+    pub fn store(&self) -> &SharedStore {
+        &self.backing.store
+    }
+
+    /// Drains; a hard stop ends that at once and leaves the rest to takeover by others.
+    pub async fn stop(self) -> Result<()> {
+        let shutdown = self.daemon.shutdown.clone();
+        shutdown.drain();
+        let draining = async {
+            self.runtime.drain().await;
+            self.backing.close().await;
+        };
+        let drained = tokio::select! {
+            () = draining => true,
+            () = shutdown.hard().cancelled() => false,
+        };
+        self.refreshing.abort();
+        if drained { Ok(()) } else { Err(cut_short()) }
+    }
+}
+
+fn interrupted() -> Failure {
+    Failure::failed("stopped before the start was complete")
+}
+
+fn cut_short() -> Failure {
+    Failure::failed("stopped before the drain was complete; another worker takes over what was held")
+}
+
+fn authenticator(settings: &Settings) -> Result<Authenticator> {
+    match settings.auth.mode {
+        AuthMode::None => Ok(Authenticator::Open),
+        AuthMode::ApiKey | AuthMode::Jwt => {
+            Err(Failure::new(Exit::Config, "auth.mode: only none is supported by this version"))
+        }
+    }
+}
+
+/// `serve`: until a signal, or a task that ends unasked.
+pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
+    let configuration = load(origins)?;
+    let server = &configuration.settings.server;
+    let shutdown = Shutdown::new();
+    shutdown.watch_signals(Duration::from_secs(server.shutdown_grace_seconds)).map_err(anyhow::Error::from)?;
+    // An address that is taken is known before anything is started.
+    let public = bind(server.listen, "server.listen").await?;
+    let admin = match server.admin_listen {
+        Some(address) => Some(bind(address, "server.admin_listen").await?),
+        None => None,
+    };
+
+    let process = Process::start(&configuration, role.as_str(), role != Role::Gateway, &shutdown).await?;
+    let daemon = process.daemon.clone();
+    let closing = CancellationToken::new();
+    let mut servers = JoinSet::new();
+    let gateway = gateway::routes(Gateway::new(daemon.clone()), &shutdown);
+    let routes = match (role, &admin) {
+        (Role::Worker, Some(_)) => None,
+        (Role::Worker, None) => Some(api::admin(daemon.clone())),
+        (_, admin) => Some(api::public(daemon.clone(), gateway, admin.is_none())),
+    };
+    if let Some(routes) = routes {
+        tracing::info!(address = %local(&public), role = role.as_str(), store = daemon.queries.backend(), "listening");
+        servers.spawn(run_server(public, routes, closing.clone()));
+    }
+    if let Some(admin) = admin {
+        tracing::info!(address = %local(&admin), "listening for probes and metrics");
+        servers.spawn(run_server(admin, api::admin(daemon), closing.clone()));
+    }
+
+    let failed = tokio::select! {
+        () = shutdown.soft().cancelled() => None,
+        ended = servers.join_next() => Some(match ended {
+            Some(Ok(Err(error))) => Failure::from(anyhow::Error::from(error).context("a listener failed")),
+            _ => Failure::failed("a listener ended unasked"),
+        }),
+    };
+    // Probes and reads are answered to the end of the drain, so that a load balancer sees it.
+    let stopped = process.stop().await;
+    closing.cancel();
+    tokio::select! {
+        () = async { while servers.join_next().await.is_some() {} } => {}
+        () = shutdown.hard().cancelled() => {}
+    }
+    match failed {
+        Some(failure) => Err(failure),
+        None => stopped,
+    }
+}
+
+async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| anyhow::Error::from(error).context(format!("{key}: cannot listen on {address}")).into())
+}
+
+fn local(listener: &TcpListener) -> String {
+    listener.local_addr().map_or_else(|_| "unknown".into(), |address| address.to_string())
+}
+
+async fn run_server(listener: TcpListener, routes: Router, closing: CancellationToken) -> std::io::Result<()> {
+    axum::serve(listener, routes).with_graceful_shutdown(async move { closing.cancelled().await }).await
+}
+
+/// `mcp`: the gateway over stdio, a full worker beside others; drains at the end of input.
+pub async fn mcp(origins: &Origins, user_id: String) -> Result<()> {
+    let configuration = load(origins)?;
+    let shutdown = Shutdown::new();
+    let grace = Duration::from_secs(configuration.settings.server.shutdown_grace_seconds);
+    shutdown.watch_signals(grace).map_err(anyhow::Error::from)?;
+    let process = Process::start(&configuration, "mcp", true, &shutdown).await?;
+    let gateway = Gateway::local(process.daemon.clone(), Caller::new(user_id));
+    let served = gateway::serve_stdio(gateway, &shutdown).await;
+    let stopped = process.stop().await;
+    served.map_err(Failure::from).and(stopped)
+}
+
+/// `migrate up`: the names of the migrations that were applied.
+pub async fn migrate(origins: &Origins) -> Result<Vec<&'static str>> {
+    let backing = connect(&load(origins)?.settings).await?;
+    let applied = backing.migrate().await?;
+    backing.close().await;
+    Ok(applied)
+}
+
+/// `migrate status`: the newest known and the newest applied migration.
+pub async fn schema_version(origins: &Origins) -> Result<(i64, Option<i64>)> {
+    let backing = connect(&load(origins)?.settings).await?;
+    let version = backing.store.schema_version().await?;
+    backing.close().await;
+    Ok(version)
+}
+
+/// `check-config --connect`: reaches the store and lists every server's tools; returns what is wrong.
+pub async fn check_connections(configuration: &Configuration) -> Result<Vec<String>> {
+    let shutdown = Shutdown::new();
+    let process = Process::start(configuration, "check", false, &shutdown).await?;
+    let view = process.daemon.tools.view().await;
+    let problems = view.problems.iter().filter_map(|problem| view::public_error(Some(problem))).collect();
+    process.stop().await?;
+    Ok(problems)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_schema_is_a_configuration_error_that_names_the_command_157() {
+        let failure = check_schema(3, Some(2)).unwrap_err();
+        assert_eq!(failure.exit, Exit::Config);
+        assert!(failure.error.to_string().contains("migrate up"));
+        assert!(check_schema(3, None).is_err());
+        assert!(check_schema(3, Some(3)).is_ok());
+        assert!(check_schema(3, Some(4)).is_ok(), "a newer one during a rolling upgrade");
+    }
+}

@@ -1,0 +1,159 @@
+//! The configured store, opened by the command itself.
+
+use std::time::Duration;
+
+use mcp_taskd_core::service::{Access, Submit};
+use mcp_taskd_core::store::{Page, SharedStore, TaskFilter};
+use mcp_taskd_core::task::{Policy, TaskRecord};
+use tokio::time::Instant;
+
+use super::output::Row;
+use super::source::{NewTask, Target};
+use crate::app::{self, Process};
+use crate::auth::DEFAULT_ID;
+use crate::daemon::Daemon;
+use crate::exit::{Exit, Failure, Result};
+use crate::lifecycle::Shutdown;
+use crate::view;
+use crate::wiring::{Backing, Origins};
+
+const PAGE: u32 = 100;
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// A store, and for writes a short-lived registered process on it (158).
+pub struct Local {
+    store: SharedStore,
+    policy: Policy,
+    kind: Kind,
+}
+
+enum Kind {
+    Reads(Backing),
+    Writes(Process),
+}
+
+impl Local {
+    /// Opens the store; with `writes`, as a process that does not poll.
+    pub async fn open(origins: &Origins, writes: bool) -> Result<Self> {
+        let configuration = app::load(origins)?;
+        let policy = configuration.settings.mcp_tasks.policy();
+        if configuration.settings.database.backend == mcp_taskd_core::config::Backend::Memory {
+            let message = "database.backend memory is seen by the daemon alone; use --url to ask it";
+            return Err(Failure::new(Exit::Config, message));
+        }
+        if writes {
+            let process = Process::start(&configuration, "cli", false, &Shutdown::new()).await?;
+            let store = process.store().clone();
+            return Ok(Self { store, policy, kind: Kind::Writes(process) });
+        }
+        let backing = app::open(&configuration.settings).await?;
+        Ok(Self { store: backing.store.clone(), policy, kind: Kind::Reads(backing) })
+    }
+
+    fn daemon(&self) -> Result<&Daemon> {
+        match &self.kind {
+            Kind::Writes(process) => Ok(&process.daemon),
+            Kind::Reads(_) => Err(Failure::failed("the store was opened for reading only")),
+        }
+    }
+
+    fn row(&self, task: &TaskRecord) -> Row {
+        view::raw(&view::operator_detail(task, &self.policy))
+    }
+
+    pub async fn tasks(&self, filter: &TaskFilter, limit: u32) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        let mut after = None;
+        while (rows.len() as u32) < limit {
+            let page = Page { limit: PAGE.min(limit - rows.len() as u32), after: after.take() };
+            let tasks = self.store.list_tasks(filter, &page).await?;
+            rows.extend(tasks.iter().map(|task| view::raw(&view::operator_item(task, &self.policy))));
+            match tasks.last() {
+                Some(last) if tasks.len() as u32 == page.limit => after = Some((last.created_at, last.id.to_string())),
+                _ => break,
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Another process may hold the task, so a change is seen by looking.
+    pub async fn task(&self, target: &Target, wait: Duration) -> Result<Row> {
+        let until = Instant::now() + wait;
+        let first = self.find(target).await?;
+        let mut task = first.clone();
+        while Instant::now() < until && !task.status.is_terminal() && !changed(&first, &task, &self.policy) {
+            tokio::time::sleep(LOOK_EVERY).await;
+            task = self.find(target).await?;
+        }
+        Ok(self.row(&task))
+    }
+
+    async fn find(&self, target: &Target) -> Result<TaskRecord> {
+        let found = self.store.find_task(&target.id, target.user_id.as_deref(), target.thread_id.as_deref()).await?;
+        found.ok_or_else(|| Failure::failed(format!("there is no task {}", target.id)))
+    }
+
+    pub async fn submit(&self, task: &NewTask) -> Result<Row> {
+        let submit = Submit {
+            user_id: task.user_id.clone().unwrap_or_else(|| DEFAULT_ID.into()),
+            thread_id: task.thread_id.clone(),
+            server: task.server.clone(),
+            task: task.task.clone(),
+            arguments: task.arguments.clone(),
+            run_id: None,
+            tool_call_id: None,
+            idempotency_key: task.idempotency_key.clone(),
+        };
+        Ok(self.row(&self.daemon()?.tasks.submit(submit).await?.task))
+    }
+
+    pub async fn cancel(&self, target: &Target) -> Result<Row> {
+        Ok(self.row(&self.daemon()?.tasks.cancel(&access(target), &target.id).await?))
+    }
+
+    pub async fn poll_now(&self, target: &Target) -> Result<Row> {
+        Ok(self.row(&self.daemon()?.tasks.poll_now(&access(target), &target.id).await?))
+    }
+
+    pub async fn workers(&self) -> Result<Vec<Row>> {
+        let workers = self.store.workers().await?;
+        Ok(workers.rows.iter().map(|worker| view::raw(&view::worker(worker))).collect())
+    }
+
+    pub async fn events(&self, after: i64, filter: &TaskFilter, limit: u32) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        let mut after = after;
+        while (rows.len() as u32) < limit {
+            let wanted = PAGE.min(limit - rows.len() as u32);
+            let events = self.store.list_events(after, filter, wanted).await?;
+            rows.extend(events.iter().map(|event| view::raw(&view::event(event))));
+            match events.last() {
+                Some(last) if events.len() as u32 == wanted => after = last.sequence,
+                _ => break,
+            }
+        }
+        Ok(rows)
+    }
+
+    pub async fn close(self) -> Result<()> {
+        match self.kind {
+            Kind::Reads(backing) => {
+                backing.close().await;
+                Ok(())
+            }
+            Kind::Writes(process) => process.stop().await,
+        }
+    }
+}
+
+fn access(target: &Target) -> Access {
+    Access { user_id: target.user_id.clone(), thread_id: target.thread_id.clone() }
+}
+
+/// Whether a watcher would want to know (INTERFACE: status, input, result or degradation).
+fn changed(before: &TaskRecord, after: &TaskRecord, policy: &Policy) -> bool {
+    before.status != after.status
+        || before.outcome != after.outcome
+        || before.degraded(policy) != after.degraded(policy)
+        || before.cancel_requested_at != after.cancel_requested_at
+}

@@ -1,0 +1,97 @@
+//! From a parsed command line to an exit code.
+
+use clap::CommandFactory as _;
+use mcp_taskd_core::store::TaskFilter;
+
+use super::output::{print, print_list};
+use super::source::Source;
+use super::table::Column;
+use super::{Cli, Command, ConfigCommand, EventsCommand, Global, MigrateCommand, WorkersCommand, tasks};
+use crate::app::{self, Role};
+use crate::demo;
+use crate::exit::{Failure, Result};
+
+const WORKERS: [Column; 8] = [
+    Column::whole("worker_id", "WORKER"),
+    Column::cut("host", "HOST"),
+    Column::whole("pid", "PID"),
+    Column::whole("role", "ROLE"),
+    Column::whole("live", "LIVE"),
+    Column::whole("polls", "POLLS"),
+    Column::whole("held", "HELD"),
+    Column::whole("lease_expires_at", "LEASE EXPIRES"),
+];
+
+const EVENTS: [Column; 5] = [
+    Column::whole("sequence", "SEQUENCE"),
+    Column::whole("task_id", "TASK"),
+    Column::whole("kind", "KIND"),
+    Column::whole("status", "STATUS"),
+    Column::whole("created_at", "CREATED"),
+];
+
+/// Runs a command; the number is the exit code.
+pub async fn run(cli: Cli) -> Result<u8> {
+    let global = cli.global;
+    let origins = global.origins();
+    match cli.command.unwrap_or(Command::Serve { role: Role::All }) {
+        Command::Serve { role } => app::serve(&origins, role).await?,
+        Command::Demo { keep } => demo::run(keep).await?,
+        Command::Mcp { user } => app::mcp(&origins, user).await?,
+        Command::CheckConfig { connect } => check_config(&global, connect).await?,
+        Command::Config(ConfigCommand::Show) => {
+            let shown = crate::wiring::show(&app::load(&origins)?);
+            print(&format!("{shown:#}\n"))?;
+        }
+        Command::Migrate(MigrateCommand::Up) => {
+            let applied = app::migrate(&origins).await?;
+            let lines: String = applied.iter().map(|name| format!("applied {name}\n")).collect();
+            print(if lines.is_empty() { "the schema is up to date\n" } else { &lines })?;
+        }
+        Command::Migrate(MigrateCommand::Status) => {
+            let (known, applied) = app::schema_version(&origins).await?;
+            let applied = applied.unwrap_or(0);
+            print(&format!("applied {applied}\nknown {known}\n"))?;
+            if applied < known {
+                return Ok(1);
+            }
+        }
+        Command::Workers(WorkersCommand::List { server, output }) => {
+            let source = Source::open(&global, &server, false).await?;
+            let rows = source.workers().await;
+            source.close().await?;
+            print_list(&rows?, output, &WORKERS)?;
+        }
+        Command::Tasks(command) => return tasks::run(&global, command).await,
+        Command::Events(EventsCommand::List { server, narrow, after, limit, output }) => {
+            let source = Source::open(&global, &server, false).await?;
+            let filter = TaskFilter { user_id: narrow.user, thread_id: narrow.thread, ..TaskFilter::default() };
+            let rows = source.events(after, &filter, limit).await;
+            source.close().await?;
+            print_list(&rows?, output, &EVENTS)?;
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "mcp-taskd", &mut script);
+            print(&String::from_utf8_lossy(&script))?;
+        }
+        Command::Man => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Cli::command()).render(&mut page).map_err(anyhow::Error::from)?;
+            print(&String::from_utf8_lossy(&page))?;
+        }
+    }
+    Ok(0)
+}
+
+async fn check_config(global: &Global, connect: bool) -> Result<()> {
+    let configuration = app::load(&global.origins())?;
+    if connect {
+        let problems = app::check_connections(&configuration).await?;
+        if !problems.is_empty() {
+            return Err(Failure::failed(problems.join("\n")));
+        }
+    }
+    let servers = configuration.extensions.servers.values().filter(|server| server.enabled).count();
+    print(&format!("the configuration can be used; {servers} MCP servers are enabled\n"))
+}

@@ -1,0 +1,121 @@
+//! Where commands take their data from and send their requests to.
+
+use std::time::Duration;
+
+use mcp_taskd_core::store::TaskFilter;
+
+use super::local::Local;
+use super::output::Row;
+use super::remote::Remote;
+use super::{Global, Server};
+use crate::exit::Result;
+
+/// A submit from the command line.
+#[derive(Debug, Clone)]
+pub struct NewTask {
+    /// The owner; the daemon's default where absent.
+    pub user_id: Option<String>,
+    /// The thread.
+    pub thread_id: String,
+    /// The server.
+    pub server: String,
+    /// The toolset.
+    pub task: String,
+    /// The text of an object.
+    pub arguments: Row,
+    /// The key that makes it repeatable.
+    pub idempotency_key: Option<String>,
+}
+
+/// Whose task, and which.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Only this user's.
+    pub user_id: Option<String>,
+    /// Only in this thread.
+    pub thread_id: Option<String>,
+    /// The task.
+    pub id: String,
+}
+
+/// The configured store, or a daemon.
+pub enum Source {
+    /// The store, opened here.
+    Store(Box<Local>),
+    /// A daemon's REST API.
+    Http(Remote),
+}
+
+impl Source {
+    /// Opens what the flags say; with `writes` a process that may submit and cancel.
+    pub async fn open(global: &Global, server: &Server, writes: bool) -> Result<Self> {
+        match &server.url {
+            Some(url) => Ok(Self::Http(Remote::new(url)?)),
+            None => Ok(Self::Store(Box::new(Local::open(&global.origins(), writes).await?))),
+        }
+    }
+
+    /// Tasks, newest first, at most `limit`.
+    pub async fn tasks(&self, filter: &TaskFilter, limit: u32) -> Result<Vec<Row>> {
+        match self {
+            Self::Store(local) => local.tasks(filter, limit).await,
+            Self::Http(remote) => remote.tasks(filter, limit).await,
+        }
+    }
+
+    /// One task; with `wait`, at its next change or after that time.
+    pub async fn task(&self, target: &Target, wait: Duration) -> Result<Row> {
+        match self {
+            Self::Store(local) => local.task(target, wait).await,
+            Self::Http(remote) => remote.task(target, wait).await,
+        }
+    }
+
+    /// Submits.
+    pub async fn submit(&self, task: &NewTask) -> Result<Row> {
+        match self {
+            Self::Store(local) => local.submit(task).await,
+            Self::Http(remote) => remote.submit(task).await,
+        }
+    }
+
+    /// Requests a cancel.
+    pub async fn cancel(&self, target: &Target) -> Result<Row> {
+        match self {
+            Self::Store(local) => local.cancel(target).await,
+            Self::Http(remote) => remote.cancel(target).await,
+        }
+    }
+
+    /// Makes a task due.
+    pub async fn poll_now(&self, target: &Target) -> Result<Row> {
+        match self {
+            Self::Store(local) => local.poll_now(target).await,
+            Self::Http(remote) => remote.poll_now(target).await,
+        }
+    }
+
+    /// Every worker.
+    pub async fn workers(&self) -> Result<Vec<Row>> {
+        match self {
+            Self::Store(local) => local.workers().await,
+            Self::Http(remote) => remote.workers().await,
+        }
+    }
+
+    /// Events after `after`, oldest first, at most `limit`.
+    pub async fn events(&self, after: i64, filter: &TaskFilter, limit: u32) -> Result<Vec<Row>> {
+        match self {
+            Self::Store(local) => local.events(after, filter, limit).await,
+            Self::Http(remote) => remote.events(after, filter, limit).await,
+        }
+    }
+
+    /// Ends a process that was started for a write.
+    pub async fn close(self) -> Result<()> {
+        match self {
+            Self::Store(local) => local.close().await,
+            Self::Http(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Tables that fit the terminal.
+
+use std::collections::BTreeMap;
+
+use console::{Style, Term};
+use indexmap::IndexMap;
+use serde_json::value::RawValue;
+
+use super::output::Row;
+
+const GAP: &str = "  ";
+const MIN_WIDTH: usize = 6;
+
+/// A column: the member it shows, its title, and whether it may be cut to fit.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    key: &'static str,
+    title: &'static str,
+    cut: bool,
+}
+
+impl Column {
+    /// A column that is always shown whole.
+    pub const fn whole(key: &'static str, title: &'static str) -> Self {
+        Self { key, title, cut: false }
+    }
+
+    /// A column that gives way where the terminal is narrow.
+    pub const fn cut(key: &'static str, title: &'static str) -> Self {
+        Self { key, title, cut: true }
+    }
+}
+
+/// Rows under titles.
+#[derive(Debug)]
+pub struct Table<'a> {
+    columns: &'a [Column],
+    rows: Vec<Vec<String>>,
+}
+
+impl<'a> Table<'a> {
+    /// Takes each column's member out of each row.
+    pub fn new(columns: &'a [Column], rows: &[Row]) -> Self {
+        let cells = |row: &Row| {
+            let members: BTreeMap<String, &RawValue> = serde_json::from_str(row.get()).unwrap_or_default();
+            columns.iter().map(|column| members.get(column.key).map_or_else(String::new, |value| cell(value))).collect()
+        };
+        Self { columns, rows: rows.iter().map(cells).collect() }
+    }
+
+    /// The table for the terminal on standard output: as wide as it is there, else as wide as need be.
+    pub fn render(&self) -> String {
+        let term = Term::stdout();
+        let width = if term.is_term() { term.size_checked().map(|(_, columns)| usize::from(columns)) } else { None };
+        self.render_to(width)
+    }
+
+    fn render_to(&self, width: Option<usize>) -> String {
+        let mut widths: Vec<usize> = self
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(at, column)| {
+                let cells = self.rows.iter().map(|row| console::measure_text_width(&row[at])).max().unwrap_or(0);
+                cells.max(column.title.len())
+            })
+            .collect();
+        if let Some(width) = width {
+            self.shrink(&mut widths, width);
+        }
+        let bold = Style::new().for_stdout().bold();
+        let titles: Vec<_> = self.columns.iter().map(|column| column.title.to_owned()).collect();
+        let mut text = format!("{}\n", bold.apply_to(line(&titles, &widths)));
+        for row in &self.rows {
+            text.push_str(&line(row, &widths));
+            text.push('\n');
+        }
+        text
+    }
+
+    fn shrink(&self, widths: &mut [usize], width: usize) {
+        loop {
+            let total = widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1);
+            let widest = (0..widths.len())
+                .filter(|&at| self.columns[at].cut && widths[at] > MIN_WIDTH.max(self.columns[at].title.len()))
+                .max_by_key(|&at| widths[at]);
+            match widest {
+                Some(at) if total > width => widths[at] -= 1,
+                _ => return,
+            }
+        }
+    }
+}
+
+fn line(cells: &[String], widths: &[usize]) -> String {
+    let cells: Vec<_> = cells
+        .iter()
+        .zip(widths)
+        .map(|(cell, &width)| console::pad_str(cell, width, console::Alignment::Left, Some("…")).into_owned())
+        .collect();
+    cells.join(GAP).trim_end().to_owned()
+}
+
+/// An object as lines of names and values.
+pub fn members(row: &RawValue) -> String {
+    let members: IndexMap<String, &RawValue> = serde_json::from_str(row.get()).unwrap_or_default();
+    let width = members.keys().map(String::len).max().unwrap_or(0);
+    members.iter().map(|(name, value)| format!("{name:width$}  {}\n", cell(value))).collect()
+}
+
+/// A value on one line; control characters would play with the terminal.
+fn cell(value: &RawValue) -> String {
+    let text = match serde_json::from_str::<Option<String>>(value.get()) {
+        Ok(text) => text.unwrap_or_else(|| "-".into()),
+        Err(_) => value.get().to_owned(),
+    };
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [Column; 3] = [Column::whole("id", "ID"), Column::whole("n", "N"), Column::cut("error", "ERROR")];
+
+    fn rows(texts: &[&str]) -> Vec<Row> {
+        texts.iter().map(|text| RawValue::from_string((*text).into()).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_table_fits_the_terminal_and_says_where_it_was_cut() {
+        let rows = rows(&[
+            r#"{"id":"mcp-task-1","n":1.10,"error":"a long story about\nsomething"}"#,
+            r#"{"id":"b","n":null}"#,
+        ]);
+        let table = Table::new(&COLUMNS, &rows);
+        assert_eq!(
+            table.render_to(None),
+            "ID          N     ERROR\nmcp-task-1  1.10  a long story about something\nb           -\n"
+        );
+        assert_eq!(
+            table.render_to(Some(30)),
+            "ID          N     ERROR\nmcp-task-1  1.10  a long stor…\nb           -\n"
+        );
+        assert!(table.render_to(Some(1)).contains("mcp-task-1"), "what may not be cut stays whole");
+    }
+
+    #[test]
+    fn an_object_is_a_line_a_member() {
+        let row = &rows(&[r#"{"task_id":"x","result":{"n":1e400}}"#])[0];
+        assert_eq!(members(row), "task_id  x\nresult   {\"n\":1e400}\n");
+    }
+
+    #[test]
+    fn escape_sequences_do_not_reach_the_terminal() {
+        let row = &rows(&[r#"{"a":"\u001b[31mred"}"#])[0];
+        assert!(!members(row).contains('\u{1b}'));
+    }
+}

@@ -1,0 +1,131 @@
+//! What the API and the gateway are given: the running parts, behind seams that tests can fill.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mcp_taskd_core::catalog::{Tool, View};
+use mcp_taskd_core::clock::{Clock, Millis};
+use mcp_taskd_core::service::{Access, AgentCancel, Service, ServiceError, Submit, Submitted};
+use mcp_taskd_core::store::{Page, Queries, Registry, TaskFilter};
+use mcp_taskd_core::task::{Policy, TaskRecord};
+use mcp_taskd_core::upstream::{CallError, Scope};
+use serde_json::value::RawValue;
+
+use crate::auth::Authenticator;
+use crate::health::Health;
+use crate::lifecycle::Shutdown;
+use crate::metrics::Metrics;
+
+/// The façade's calls; [`Service`] is the one that counts.
+#[async_trait]
+pub trait Tasks: Send + Sync {
+    /// See [`Service::submit`].
+    async fn submit(&self, submit: Submit) -> Result<Submitted, ServiceError>;
+    /// See [`Service::cancel`].
+    async fn cancel(&self, access: &Access, id: &str) -> Result<TaskRecord, ServiceError>;
+    /// See [`Service::cancel_for_agent`].
+    async fn cancel_for_agent(
+        &self,
+        access: &Access,
+        id: Option<&str>,
+        name: Option<&str>,
+    ) -> Result<AgentCancel, ServiceError>;
+    /// See [`Service::get`].
+    async fn get(&self, access: &Access, id: &str, wait: Duration) -> Result<TaskRecord, ServiceError>;
+    /// See [`Service::list`].
+    async fn list(&self, filter: &TaskFilter, page: &Page) -> Result<Vec<TaskRecord>, ServiceError>;
+    /// See [`Service::poll_now`].
+    async fn poll_now(&self, access: &Access, id: &str) -> Result<TaskRecord, ServiceError>;
+    /// See [`Service::input`].
+    async fn input(&self, access: &Access, id: &str, input: &RawValue) -> Result<TaskRecord, ServiceError>;
+}
+
+#[async_trait]
+impl Tasks for Service {
+    async fn submit(&self, submit: Submit) -> Result<Submitted, ServiceError> {
+        self.submit(submit).await
+    }
+
+    async fn cancel(&self, access: &Access, id: &str) -> Result<TaskRecord, ServiceError> {
+        self.cancel(access, id).await
+    }
+
+    async fn cancel_for_agent(
+        &self,
+        access: &Access,
+        id: Option<&str>,
+        name: Option<&str>,
+    ) -> Result<AgentCancel, ServiceError> {
+        self.cancel_for_agent(access, id, name).await
+    }
+
+    async fn get(&self, access: &Access, id: &str, wait: Duration) -> Result<TaskRecord, ServiceError> {
+        self.get(access, id, wait).await
+    }
+
+    async fn list(&self, filter: &TaskFilter, page: &Page) -> Result<Vec<TaskRecord>, ServiceError> {
+        self.list(filter, page).await
+    }
+
+    async fn poll_now(&self, access: &Access, id: &str) -> Result<TaskRecord, ServiceError> {
+        self.poll_now(access, id).await
+    }
+
+    async fn input(&self, access: &Access, id: &str, input: &RawValue) -> Result<TaskRecord, ServiceError> {
+        self.input(access, id, input).await
+    }
+}
+
+/// The tools that agents see, and the way to the ordinary ones.
+#[async_trait]
+pub trait Tools: Send + Sync {
+    /// The catalogue as it is now; discovers first where it must.
+    async fn view(&self) -> Arc<View>;
+
+    /// The catalogue as it was last seen, without asking any server.
+    fn last_view(&self) -> Arc<View>;
+
+    /// Calls an ordinary tool; the answer is the server's own `CallToolResult`.
+    async fn call(&self, tool: &Tool, arguments: &RawValue, scope: &Scope) -> Result<Box<RawValue>, CallError>;
+}
+
+/// The running daemon.
+#[derive(Clone)]
+pub struct Daemon {
+    /// Submit, cancel, query.
+    pub tasks: Arc<dyn Tasks>,
+    /// Reads that the façade does not offer: events, statistics, probes.
+    pub queries: Arc<dyn Queries>,
+    /// The workers' register.
+    pub registry: Arc<dyn Registry>,
+    /// The catalogue.
+    pub tools: Arc<dyn Tools>,
+    /// The threshold of degraded tracking.
+    pub policy: Policy,
+    /// Whether the daemon's own three tools are shown.
+    pub builtin_tools: bool,
+    /// Who calls.
+    pub authenticator: Arc<Authenticator>,
+    /// How the process feels.
+    pub health: Arc<Health>,
+    /// Soft and hard stop.
+    pub shutdown: Shutdown,
+    /// What is measured here.
+    pub metrics: Metrics,
+    /// The store's time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Daemon {
+    /// Now, by the store's clock.
+    pub fn now_ms(&self) -> Millis {
+        self.clock.now_ms()
+    }
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Daemon").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,52 @@
+//! The gateway over Streamable HTTP.
+//!
+//! Every request stands alone: no session binds a client to a replica or survives a restart, in either era.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use http::header;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+
+use super::{Gateway, exact};
+use crate::lifecycle::Shutdown;
+
+/// The route of the gateway.
+pub fn routes(gateway: Gateway, shutdown: &Shutdown) -> Router {
+    let local =
+        ["http://localhost:*", "https://localhost:*", "http://127.0.0.1:*", "https://127.0.0.1:*", "http://[::1]:*"];
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .with_allowed_hosts(["localhost", "127.0.0.1", "::1"])
+        .with_allowed_origins(local)
+        .enforce_origin_validation()
+        .with_cancellation_token(shutdown.hard().clone());
+    let service =
+        StreamableHttpService::new(move || Ok(gateway.clone()), Arc::new(NeverSessionManager::default()), config);
+    Router::new().route_service("/mcp", service).layer(middleware::from_fn(restore))
+}
+
+/// Puts the exact results into JSON answers.
+async fn restore(request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    let media_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if !media_type.is_some_and(|media_type| media_type.starts_with("application/json")) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    // The body is whole and in memory already: rmcp made it of one message.
+    let Ok(bytes) = to_bytes(body, usize::MAX).await else { return Response::from_parts(parts, Body::empty()) };
+    match std::str::from_utf8(&bytes).ok().and_then(exact::restore) {
+        Some(text) => {
+            parts.headers.remove(header::CONTENT_LENGTH);
+            Response::from_parts(parts, Body::from(text))
+        }
+        None => Response::from_parts(parts, Body::from(bytes)),
+    }
+}

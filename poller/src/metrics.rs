@@ -1,0 +1,207 @@
+//! The daemon's own metrics and the figures read from the store (METRICS).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcp_taskd_core::clock::Clock;
+use mcp_taskd_core::store::{Queries, StoreStats};
+use mcp_taskd_core::task::{Policy, Status};
+use prometheus::{
+    Encoder as _, Gauge, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder, core::Collector,
+};
+
+use crate::lifecycle::Shutdown;
+
+/// How often the store is asked for figures.
+const REFRESH_EVERY: Duration = Duration::from_secs(10);
+/// How long it may take to answer.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(8);
+/// The most that any count says.
+pub const COUNT_CAP: i64 = 100_000;
+
+const HTTP_SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// Metrics of the API, the gateway and the process; clones share them.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    registry: Registry,
+    draining: IntGauge,
+    http_requests: IntCounterVec,
+    http_seconds: HistogramVec,
+    tasks: IntGaugeVec,
+    tasks_degraded: IntGaugeVec,
+    tasks_due: IntGauge,
+    oldest_due: Gauge,
+    stats_at: Gauge,
+    workers_live: IntGauge,
+}
+
+impl Metrics {
+    /// Registers everything; `store` is the backend's name.
+    pub fn register(registry: &Registry, store: &str, now_ms: i64) -> Result<Self, prometheus::Error> {
+        let build =
+            IntGaugeVec::new(opts("build_info", "What runs here; always 1."), &["version", "revision", "store"])?;
+        let revision = option_env!("MCP_TASKD_REVISION").unwrap_or("unknown");
+        build.with_label_values(&[env!("CARGO_PKG_VERSION"), revision, store]).set(1);
+        add(registry, build)?;
+        let started = add(registry, gauge("start_time_seconds", "When the process started.")?)?;
+        started.set(seconds(now_ms));
+
+        let tasks = add(registry, IntGaugeVec::new(opts("tasks", "Tasks by status, up to a bound."), &["status"])?)?;
+        for status in Status::ALL {
+            tasks.with_label_values(&[status.as_str()]).set(0);
+        }
+        let http = HistogramOpts::new(
+            "mcp_taskd_http_request_duration_seconds",
+            "Time until the head of a response, by method, route and code.",
+        );
+        Ok(Self {
+            registry: registry.clone(),
+            tasks,
+            draining: add(registry, int_gauge("draining", "1 while the process drains.")?)?,
+            http_requests: add(
+                registry,
+                IntCounterVec::new(
+                    opts("http_requests_total", "Requests by method, route and code."),
+                    &["method", "route", "code"],
+                )?,
+            )?,
+            http_seconds: add(
+                registry,
+                HistogramVec::new(http.buckets(HTTP_SECONDS.to_vec()), &["method", "route", "code"])?,
+            )?,
+            tasks_degraded: add(
+                registry,
+                IntGaugeVec::new(opts("tasks_degraded", "Tasks whose tracking is degraded, by server."), &["server"])?,
+            )?,
+            tasks_due: add(registry, int_gauge("tasks_due", "Tasks that are due and that no worker holds.")?)?,
+            oldest_due: add(
+                registry,
+                gauge(
+                    "tasks_oldest_due_timestamp_seconds",
+                    "When the task that waits longest was due; 0: none waits.",
+                )?,
+            )?,
+            stats_at: add(
+                registry,
+                gauge("store_stats_timestamp_seconds", "When the figures from the store were read.")?,
+            )?,
+            workers_live: add(registry, int_gauge("workers_live", "Live workers of the fleet.")?)?,
+        })
+    }
+
+    /// The registry that others register into.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Counts a request.
+    pub fn record_http(&self, method: &str, route: &str, code: u16, took: Duration) {
+        let code = code.to_string();
+        let labels = [method, route, code.as_str()];
+        self.http_requests.with_label_values(&labels).inc();
+        self.http_seconds.with_label_values(&labels).observe(took.as_secs_f64());
+    }
+
+    /// Everything in the registry, in Prometheus's text format.
+    pub fn render(&self) -> Result<String, prometheus::Error> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
+    }
+
+    /// Reads the store's figures every 10 s until the hard stop, and keeps showing the last ones while it does not answer.
+    pub async fn refresh(&self, queries: Arc<dyn Queries>, clock: Arc<dyn Clock>, policy: Policy, stop: Shutdown) {
+        let mut ticks = tokio::time::interval(REFRESH_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.hard().cancelled() => return,
+                () = stop.soft().cancelled(), if self.draining.get() == 0 => self.draining.set(1),
+                _ = ticks.tick() => self.refresh_once(&*queries, &*clock, &policy).await,
+            }
+        }
+    }
+
+    async fn refresh_once(&self, queries: &dyn Queries, clock: &dyn Clock, policy: &Policy) {
+        let now = clock.now_ms();
+        match tokio::time::timeout(REFRESH_TIMEOUT, queries.stats(now, policy.degraded_after, COUNT_CAP)).await {
+            Ok(Ok(stats)) => self.show(&stats, now),
+            Ok(Err(error)) => tracing::warn!(%error, "the store's figures cannot be read"),
+            Err(_) => tracing::warn!("the store's figures take too long"),
+        }
+    }
+
+    fn show(&self, stats: &StoreStats, now_ms: i64) {
+        for status in Status::ALL {
+            let count = stats.tasks.iter().find(|(name, _)| name == status.as_str()).map_or(0, |(_, count)| *count);
+            self.tasks.with_label_values(&[status.as_str()]).set(count);
+        }
+        self.tasks_degraded.reset();
+        for (server, count) in &stats.degraded {
+            self.tasks_degraded.with_label_values(&[server.as_str()]).set(*count);
+        }
+        self.tasks_due.set(stats.due);
+        self.oldest_due.set(stats.oldest_due_at.map_or(0.0, seconds));
+        self.workers_live.set(stats.workers_live);
+        self.stats_at.set(seconds(now_ms));
+    }
+}
+
+fn seconds(ms: i64) -> f64 {
+    ms as f64 / 1_000.0
+}
+
+fn opts(name: &str, help: &str) -> Opts {
+    Opts::new(format!("mcp_taskd_{name}"), help)
+}
+
+fn gauge(name: &str, help: &str) -> Result<Gauge, prometheus::Error> {
+    Gauge::with_opts(opts(name, help))
+}
+
+fn int_gauge(name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
+    IntGauge::with_opts(opts(name, help))
+}
+
+fn add<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> Result<C, prometheus::Error> {
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_from_the_store_are_shown_and_known_series_start_at_zero() {
+        let metrics = Metrics::register(&Registry::new(), "memory", 1_000).unwrap();
+        assert!(metrics.render().unwrap().contains("mcp_taskd_tasks{status=\"working\"} 0"));
+        let stats = StoreStats {
+            tasks: vec![("working".into(), 3), ("from_the_future".into(), 1)],
+            degraded: vec![("reports".into(), 2)],
+            due: 1,
+            oldest_due_at: Some(1_500),
+            workers_live: 2,
+            workers_polling: 1,
+            active: 3,
+        };
+        metrics.show(&stats, 2_000);
+        metrics.record_http("GET", "/livez", 200, Duration::from_millis(3));
+        let text = metrics.render().unwrap();
+        for line in [
+            "mcp_taskd_tasks{status=\"working\"} 3",
+            "mcp_taskd_tasks_degraded{server=\"reports\"} 2",
+            "mcp_taskd_tasks_due 1",
+            "mcp_taskd_tasks_oldest_due_timestamp_seconds 1.5",
+            "mcp_taskd_store_stats_timestamp_seconds 2",
+            "mcp_taskd_workers_live 2",
+            "mcp_taskd_draining 0",
+            "mcp_taskd_http_requests_total{code=\"200\",method=\"GET\",route=\"/livez\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+        assert!(!text.contains("from_the_future"), "labels are bounded");
+    }
+}

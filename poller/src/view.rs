@@ -1,0 +1,329 @@
+//! Tasks, events and workers as JSON for those who ask (INTERFACE, REST; BEHAVIOURS 71–75).
+//!
+//! Users never see the remote id, tool names, lease fields or a user id; operators see some of them.
+
+use mcp_taskd_core::clock::Millis;
+use mcp_taskd_core::store::{EventRecord, StoreStats, WorkerRecord};
+use mcp_taskd_core::task::limits::{PUBLIC_ERROR_MAX_CHARS, clip};
+use mcp_taskd_core::task::{Json, Policy, Status, TaskRecord};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+/// RFC 3339 in UTC with milliseconds.
+pub fn rfc3339(at: Millis) -> String {
+    let format = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000_000)
+        .ok()
+        .and_then(|time| time.format(format).ok())
+        .unwrap_or_else(|| "1970-01-01T00:00:00.000Z".into())
+}
+
+/// A task in a list.
+#[derive(Debug, Serialize)]
+pub struct Item<'a> {
+    task_id: &'a str,
+    task_name: &'a str,
+    status: Status,
+    created_at: String,
+    updated_at: String,
+    error: Option<String>,
+    tracking_degraded: bool,
+    cancel_requested: bool,
+}
+
+/// A task on its own.
+#[derive(Debug, Serialize)]
+pub struct Detail<'a> {
+    #[serde(flatten)]
+    item: Item<'a>,
+    server_name: &'a str,
+    last_polled_at: Option<String>,
+    next_poll_at: Option<String>,
+    last_poll_error: Option<String>,
+    last_cancel_error: Option<String>,
+    poll_attempt_count: i64,
+    consecutive_poll_error_count: i64,
+    cancel_attempt_count: i64,
+    notification_status: &'static str,
+    notification_error: Option<String>,
+    notification_attempt_count: i64,
+    result: Option<&'a Json>,
+    result_preview: Option<&'a str>,
+    result_truncated: bool,
+    result_artifact: Option<&'a Json>,
+    input_required: Option<&'a Json>,
+    error_code: Option<&'a str>,
+    completed_at: Option<String>,
+}
+
+/// What only operators see.
+#[derive(Debug, Serialize)]
+pub struct Operator<'a, T> {
+    #[serde(flatten)]
+    task: T,
+    user_id: &'a str,
+    thread_id: &'a str,
+    remote_task_id: Option<&'a str>,
+    lease_owner: Option<&'a str>,
+}
+
+/// A list item.
+pub fn item<'a>(task: &'a TaskRecord, policy: &Policy) -> Item<'a> {
+    Item {
+        task_id: &task.id,
+        task_name: &task.binding.toolset.name,
+        status: task.status,
+        created_at: rfc3339(task.created_at),
+        updated_at: rfc3339(task.updated_at),
+        error: public_error(task.outcome.error.as_deref()),
+        tracking_degraded: task.degraded(policy),
+        cancel_requested: task.cancel_requested_at.is_some(),
+    }
+}
+
+/// A task's detail.
+pub fn detail<'a>(task: &'a TaskRecord, policy: &Policy) -> Detail<'a> {
+    Detail {
+        item: item(task, policy),
+        server_name: &task.binding.server_name,
+        last_polled_at: task.last_polled_at.map(rfc3339),
+        next_poll_at: (!task.status.is_terminal()).then(|| rfc3339(task.next_due_at)),
+        last_poll_error: public_error(task.last_poll_error.as_deref()),
+        last_cancel_error: public_error(task.last_cancel_error.as_deref()),
+        poll_attempt_count: task.poll_attempt_count,
+        consecutive_poll_error_count: task.consecutive_poll_error_count,
+        cancel_attempt_count: task.cancel_attempt_count,
+        notification_status: "none",
+        notification_error: None,
+        notification_attempt_count: 0,
+        result: task.outcome.result.as_ref(),
+        result_preview: task.outcome.result_preview.as_deref(),
+        result_truncated: task.outcome.result_truncated,
+        result_artifact: task.outcome.result_artifact.as_ref(),
+        input_required: task.outcome.input_required.as_ref(),
+        error_code: task.outcome.error_code.as_deref(),
+        completed_at: task.completed_at.map(rfc3339),
+    }
+}
+
+/// A list item for operators.
+pub fn operator_item<'a>(task: &'a TaskRecord, policy: &Policy) -> Operator<'a, Item<'a>> {
+    operator(task, item(task, policy))
+}
+
+/// A detail for operators.
+pub fn operator_detail<'a>(task: &'a TaskRecord, policy: &Policy) -> Operator<'a, Detail<'a>> {
+    operator(task, detail(task, policy))
+}
+
+fn operator<T>(record: &TaskRecord, task: T) -> Operator<'_, T> {
+    Operator {
+        task,
+        user_id: &record.user_id,
+        thread_id: &record.thread_id,
+        remote_task_id: record.remote_task_id.as_deref(),
+        lease_owner: record.lease_owner.as_deref(),
+    }
+}
+
+/// An event, as `events list` and server-sent events show it.
+#[derive(Debug, Serialize)]
+pub struct Event<'a> {
+    sequence: i64,
+    task_id: &'a str,
+    kind: &'a str,
+    status: &'a str,
+    created_at: String,
+}
+
+/// An event.
+pub fn event(event: &EventRecord) -> Event<'_> {
+    Event {
+        sequence: event.sequence,
+        task_id: &event.task_id,
+        kind: &event.kind,
+        status: &event.status,
+        created_at: rfc3339(event.created_at),
+    }
+}
+
+/// A worker, for operators.
+#[derive(Debug, Serialize)]
+pub struct Worker<'a> {
+    worker_id: &'a str,
+    host: &'a str,
+    pid: i64,
+    role: &'a str,
+    version: &'a str,
+    live: bool,
+    polls: bool,
+    held: i64,
+    started_at: String,
+    lease_expires_at: String,
+    lease_seconds: f64,
+    heartbeat_count: i64,
+}
+
+/// A worker.
+pub fn worker(worker: &WorkerRecord) -> Worker<'_> {
+    Worker {
+        worker_id: &worker.info.id,
+        host: &worker.info.host,
+        pid: worker.info.pid,
+        role: &worker.info.role,
+        version: &worker.info.version,
+        live: worker.live,
+        polls: worker.info.polls,
+        held: worker.held,
+        started_at: rfc3339(worker.started_at),
+        lease_expires_at: rfc3339(worker.lease_expires_at),
+        lease_seconds: worker.info.lease_ms as f64 / 1_000.0,
+        heartbeat_count: worker.heartbeat_count,
+    }
+}
+
+/// The figures of a store, for operators.
+pub fn stats(stats: &StoreStats) -> serde_json::Value {
+    let counts = |pairs: &[(String, i64)]| {
+        serde_json::Value::Object(pairs.iter().map(|(name, count)| (name.clone(), (*count).into())).collect())
+    };
+    serde_json::json!({
+        "tasks": counts(&stats.tasks),
+        "active": stats.active,
+        "degraded": counts(&stats.degraded),
+        "due": stats.due,
+        "oldest_due_at": stats.oldest_due_at.map(rfc3339),
+        "workers_live": stats.workers_live,
+        "workers_polling": stats.workers_polling,
+    })
+}
+
+/// The exact text of anything that serialises.
+pub fn raw(value: &impl Serialize) -> Box<RawValue> {
+    // Only a corrupt row can fail here: stored text that is no JSON.
+    serde_json::value::to_raw_value(value).unwrap_or_else(|error| {
+        tracing::error!(%error, "a stored document is not JSON");
+        RawValue::NULL.to_owned()
+    })
+}
+
+/// An error text as it may be shown: at most 500 characters (25).
+pub fn public_error(text: Option<&str>) -> Option<String> {
+    text.map(|text| clip(text, PUBLIC_ERROR_MAX_CHARS))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::Arc;
+
+    use mcp_taskd_core::task::{Binding, Outcome, Toolset, Tracked};
+
+    use super::*;
+
+    /// A task to show in tests.
+    pub(crate) fn task(id: &str) -> TaskRecord {
+        TaskRecord {
+            tracked: Tracked {
+                id: id.into(),
+                user_id: "ada".into(),
+                thread_id: "t1".into(),
+                binding: Arc::new(Binding {
+                    server_name: "reports".into(),
+                    driver: "tools".into(),
+                    toolset: Toolset {
+                        name: "report".into(),
+                        submit_tool: "start_report".into(),
+                        status_tool: "report_status".into(),
+                        cancel_tool: "report_cancel".into(),
+                        input_tool: None,
+                        idempotent_submit: false,
+                    },
+                }),
+                remote_task_id: Some("remote-secret".into()),
+                status: Status::Working,
+                digest: None,
+                event_fingerprint: None,
+                next_due_at: 1_800_000_005_000,
+                poll_attempt_count: 4,
+                consecutive_poll_error_count: 3,
+                last_polled_at: Some(1_800_000_000_123),
+                cancel_requested_at: None,
+                cancel_attempt_count: 0,
+                lease_epoch: 7,
+                created_at: 1_800_000_000_000,
+            },
+            run_id: None,
+            tool_call_id: None,
+            outcome: Outcome::default(),
+            last_poll_error: None,
+            last_cancel_error: None,
+            lease_owner: Some("host-1".into()),
+            idempotency_key: None,
+            body_hash: None,
+            arguments: None,
+            updated_at: 1_800_000_001_000,
+            completed_at: None,
+        }
+    }
+
+    #[test]
+    fn times_are_rfc3339_in_utc_with_milliseconds() {
+        assert_eq!(rfc3339(1_800_000_000_123), "2027-01-15T08:00:00.123Z");
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn an_item_shows_what_71_lists_and_nothing_else_73() {
+        let text = raw(&item(&task("mcp-task-1"), &Policy::default())).get().to_owned();
+        assert_eq!(
+            text,
+            r#"{"task_id":"mcp-task-1","task_name":"report","status":"working","created_at":"2027-01-15T08:00:00.000Z","updated_at":"2027-01-15T08:00:01.000Z","error":null,"tracking_degraded":true,"cancel_requested":false}"#
+        );
+    }
+
+    #[test]
+    fn a_detail_adds_what_72_lists_and_hides_what_73_forbids() {
+        let mut task = task("mcp-task-1");
+        task.outcome.result = Some(Json::parse(r#"{"n":12345678901234567890.10}"#).unwrap());
+        task.outcome.error = Some("e".repeat(600));
+        let text = raw(&detail(&task, &Policy::default())).get().to_owned();
+        assert!(text.contains(r#""result":{"n":12345678901234567890.10}"#), "exact digits (151): {text}");
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["error"].as_str().unwrap().chars().count(), 500);
+        assert_eq!(value["notification_status"], "none");
+        assert_eq!(value["notification_attempt_count"], 0);
+        assert_eq!(value["next_poll_at"], "2027-01-15T08:00:05.000Z");
+        let keys: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(
+            keys.join(" "),
+            "task_id task_name status created_at updated_at error tracking_degraded cancel_requested server_name \
+             last_polled_at next_poll_at last_poll_error last_cancel_error poll_attempt_count \
+             consecutive_poll_error_count cancel_attempt_count notification_status notification_error \
+             notification_attempt_count result result_preview result_truncated result_artifact input_required \
+             error_code completed_at"
+        );
+        for hidden in ["remote-secret", "start_report", "report_status", "host-1", "ada"] {
+            assert!(!text.contains(hidden), "{hidden} is not for users");
+        }
+    }
+
+    #[test]
+    fn operators_see_the_owner_and_the_remote_id_too() {
+        let mut task = task("mcp-task-1");
+        task.outcome.result = Some(Json::parse("1e400").unwrap());
+        let text = raw(&operator_detail(&task, &Policy::default())).get().to_owned();
+        assert!(text.contains(r#""result":1e400"#));
+        let tail = r#""user_id":"ada","thread_id":"t1","remote_task_id":"remote-secret","lease_owner":"host-1"}"#;
+        assert!(text.ends_with(tail), "{text}");
+    }
+
+    #[test]
+    fn an_ended_task_has_no_next_poll() {
+        let mut task = task("mcp-task-1");
+        task.tracked.status = Status::Completed;
+        let value = serde_json::to_value(detail(&task, &Policy::default())).unwrap();
+        assert_eq!(value["next_poll_at"], serde_json::Value::Null);
+    }
+}
