@@ -129,7 +129,7 @@ impl Process {
         let metrics =
             Metrics::register(&registry, store.backend(), SystemClock.now_ms()).map_err(anyhow::Error::from)?;
         let polls = polls && settings.mcp_tasks.enabled;
-        let mut runtime = wiring::start(configuration, &store, role, polls, &registry, shutdown).await?;
+        let mut runtime = wiring::start(configuration, &store, role, polls, &registry).await?;
 
         let pulse = runtime.pulse.take().unwrap_or_else(|| Box::new(|| Duration::ZERO));
         let daemon = Daemon {

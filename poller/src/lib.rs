@@ -37,8 +37,9 @@ pub fn main() -> ExitCode {
     };
     // Another provider than this one may have been installed by whoever called; either does.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let serves = matches!(cli.command, None | Some(Command::Serve { .. } | Command::Mcp { .. } | Command::Demo { .. }));
-    telemetry::init(cli.global.log_format(), if serves { "info" } else { "warn" });
+    let serves = matches!(cli.command, None | Some(Command::Serve { .. } | Command::Mcp { .. }));
+    // The SDK tells of every stateless request at info; that is per-call noise here.
+    telemetry::init(cli.global.log_format(), if serves { "info,rmcp=warn" } else { "warn,rmcp=error" });
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return report(&Failure::from(anyhow::Error::from(error).context("no runtime"))),

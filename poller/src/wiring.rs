@@ -1,16 +1,27 @@
 //! Where the daemon takes its parts from: the only calls into the core that build something.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use mcp_taskd_core::clock::Clock;
-use mcp_taskd_core::config::{ConfigError, Extensions, Settings};
+use async_trait::async_trait;
+use mcp_taskd_core::catalog::{Catalog, Tool, View};
+use mcp_taskd_core::clock::{Clock, SystemClock};
+use mcp_taskd_core::config::{self, Backend, ConfigError, Environment, Extensions, LoadOptions, Settings};
+use mcp_taskd_core::runtime;
+use mcp_taskd_core::store::memory::MemoryStore;
+use mcp_taskd_core::store::sql::SqlStore;
 use mcp_taskd_core::store::{SharedStore, StoreError, StoreErrorKind};
+use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Scope, ToolCall, Upstreams};
+use secrecy::ExposeSecret as _;
+use serde_json::value::RawValue;
 
 use crate::daemon::{Tasks, Tools};
 use crate::exit::{Failure, Result};
 use crate::health::Pulse;
-use crate::lifecycle::Shutdown;
+
+/// What is left of the grace period for closing sessions and connections after the drain.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// Where the configuration comes from.
 #[derive(Debug, Clone, Default)]
@@ -30,51 +41,81 @@ pub struct Configuration {
     pub settings: Settings,
     /// `extensions_config.json`.
     pub extensions: Extensions,
-    /// What was odd but usable.
+    /// What was odd but usable in the former.
     pub warnings: Vec<String>,
 }
 
-/// Reads and checks both files (`Settings::load`, `Extensions::load`, `config::check`).
+/// Reads and checks both files.
 pub fn load(origins: &Origins) -> std::result::Result<Configuration, ConfigError> {
-    for (path, flag) in [(&origins.config, "--config"), (&origins.extensions_config, "--extensions-config")] {
-        if let Some(path) = path.as_ref().filter(|path| !path.is_file()) {
-            return Err(ConfigError(format!("{flag}: there is no file {}", path.display())));
-        }
-    }
-    if let Some((key, _)) = origins.overrides.first() {
-        return Err(ConfigError(format!("--set {key}: the configuration loader is not wired yet")));
-    }
-    Ok(Configuration::default())
+    let environment = Environment::of_process();
+    let directory = PathBuf::from(".");
+    let extensions = Extensions::load(origins.extensions_config.as_deref(), &environment, &directory)?;
+    let options =
+        LoadOptions { path: origins.config.clone(), directory, environment, overrides: origins.overrides.clone() };
+    let loaded = Settings::load(&options)?;
+    config::check(&loaded.settings, &extensions)?;
+    Ok(Configuration { settings: loaded.settings, extensions, warnings: loaded.warnings })
 }
 
 /// The effective configuration, secrets masked.
 pub fn show(configuration: &Configuration) -> serde_json::Value {
-    serde_json::json!({ "listen": configuration.settings.server.listen, "warnings": configuration.warnings })
+    serde_json::json!({
+        "config": configuration.settings.json(),
+        "extensions_config": configuration.extensions.json(),
+    })
 }
 
 /// A connected store, and what only its owner does with it.
 pub struct Backing {
     /// The ports.
     pub store: SharedStore,
+    sql: Option<SqlStore>,
 }
 
-/// Connects once (`SqlStore::connect_sqlite`, `connect_postgres`, the memory store).
-#[expect(clippy::unused_async, reason = "connecting waits")]
+/// Connects once.
 pub async fn connect(settings: &Settings) -> std::result::Result<Backing, StoreError> {
-    let backend = format!("{:?}", settings.database.backend).to_lowercase();
-    Err(StoreError::new(StoreErrorKind::Data, "connect", format!("the {backend} store is not wired yet")))
+    let database = &settings.database;
+    let sql = match database.backend {
+        Backend::Memory => {
+            let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
+            return Ok(Backing { store, sql: None });
+        }
+        Backend::Sqlite => {
+            let folder = database.sqlite_dir.as_ref().unwrap_or(&settings.server.state_dir);
+            create(folder)?;
+            SqlStore::connect_sqlite(folder.join("mcp-taskd.db")).await?
+        }
+        Backend::Postgres => {
+            // Loading has seen to it that there is one.
+            let url = database.postgres_url.as_ref().map(|url| url.expose_secret().to_owned()).unwrap_or_default();
+            SqlStore::connect_postgres(&url, database.max_connections).await?
+        }
+    };
+    Ok(Backing { store: Arc::new(sql.clone()), sql: Some(sql) })
+}
+
+fn create(folder: &Path) -> std::result::Result<(), StoreError> {
+    std::fs::create_dir_all(folder).map_err(|error| {
+        let message = format!("the folder {} cannot be made: {error}", folder.display());
+        StoreError::new(StoreErrorKind::Schema, "database.sqlite_dir", message)
+    })
 }
 
 impl Backing {
-    /// Brings the schema up to date; returns the names of the applied migrations (`SqlStore::migrate`).
-    #[expect(clippy::unused_async, reason = "migrating waits")]
+    /// Brings the schema up to date; returns the names of the applied migrations.
     pub async fn migrate(&self) -> std::result::Result<Vec<&'static str>, StoreError> {
-        Ok(Vec::new())
+        match &self.sql {
+            Some(sql) => sql.migrate().await,
+            None => Ok(Vec::new()),
+        }
     }
 
-    /// Closes the connections (`SqlStore::close`).
-    #[expect(clippy::unused_async, reason = "closing waits")]
-    pub async fn close(&self) {}
+    /// Closes the connections.
+    pub async fn close(&self) {
+        if let Some(sql) = &self.sql {
+            sql.close().await;
+        }
+    }
 }
 
 /// The running core: worker, service, catalogue, upstream servers.
@@ -87,25 +128,86 @@ pub struct Runtime {
     pub clock: Arc<dyn Clock>,
     /// How long ago the worker loop last ran.
     pub pulse: Option<Pulse>,
+    core: runtime::Runtime,
+    upstreams: Upstreams,
+    grace: Duration,
 }
 
 /// Registers a worker and starts its loop: with `polls` it claims and polls tasks, without it only submits and reads.
 ///
-/// `metrics` takes the core's own metrics, under their full names.
-#[expect(clippy::unused_async, reason = "registering waits")]
+/// `metrics` takes the core's own metrics.
 pub async fn start(
-    _configuration: &Configuration,
-    _store: &SharedStore,
+    configuration: &Configuration,
+    store: &SharedStore,
     role: &str,
     polls: bool,
-    _metrics: &prometheus::Registry,
-    _shutdown: &Shutdown,
+    metrics: &prometheus::Registry,
 ) -> Result<Runtime> {
-    Err(Failure::failed(format!("the runtime is not wired yet (role {role}, polls {polls})")))
+    let Configuration { settings, extensions, .. } = configuration;
+    let state_dir = settings.server.state_dir.clone();
+    let upstreams = upstream::build(extensions, &upstream::Options::new(&state_dir))?;
+    let servers = extensions
+        .servers
+        .values()
+        .filter_map(|server| Some((server.clone(), Arc::clone(upstreams.find(&server.name)?))));
+    let process = runtime::Process { role: role.to_owned(), polls, state_dir };
+    let core = runtime::Runtime::start(&settings.mcp_tasks, process, SharedStore::clone(store), servers, metrics)
+        .await
+        .map_err(|error| match error {
+            runtime::StartError::Store(error) => error.into(),
+            error @ runtime::StartError::Metrics(_) => Failure::from(anyhow::Error::from(error)),
+        })?;
+    let catalog = Catalog::new(extensions, &upstreams, settings);
+    let worker = core.service().worker().clone();
+    let clock = worker.clock();
+    let grace = Duration::from_secs(settings.server.shutdown_grace_seconds).saturating_sub(CLOSING);
+    Ok(Runtime {
+        tasks: Arc::new(core.service().clone()),
+        tools: Arc::new(Discovered { catalog, upstreams: upstreams.clone() }),
+        clock,
+        pulse: Some(Box::new(move || worker.since_beat())),
+        core,
+        upstreams,
+        grace,
+    })
 }
 
 impl Runtime {
     /// Drains: releases what is held, waits for open submits, marks the worker dead, ends upstream sessions.
-    #[expect(clippy::unused_async, reason = "draining waits")]
-    pub async fn drain(self) {}
+    pub async fn drain(self) {
+        self.core.shutdown(self.grace).await;
+        self.upstreams.close().await;
+    }
+}
+
+/// The catalogue, and the way to the servers behind it.
+struct Discovered {
+    catalog: Catalog,
+    upstreams: Upstreams,
+}
+
+#[async_trait]
+impl Tools for Discovered {
+    async fn view(&self) -> Arc<View> {
+        self.catalog.view().await
+    }
+
+    fn last_view(&self) -> Arc<View> {
+        self.catalog.last_view()
+    }
+
+    async fn call(
+        &self,
+        tool: &Tool,
+        arguments: &RawValue,
+        scope: &Scope,
+    ) -> std::result::Result<Box<RawValue>, CallError> {
+        let Some(upstream) = self.upstreams.find(&tool.server) else {
+            return Err(CallError::new(CallErrorKind::Connect, format!("server {:?} is not configured", tool.server)));
+        };
+        // An ordinary call has no deadline of the daemon's own but for `tool_call_timeout` on stdio (109), which the
+        // transport sees to.
+        let call = ToolCall { tool: &tool.raw_name, arguments, meta: &[], scope, deadline: None };
+        upstream.call_tool(call).await
+    }
 }

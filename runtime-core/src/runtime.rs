@@ -14,32 +14,15 @@ use crate::store::{SharedStore, StoreError};
 use crate::upstream::SharedUpstream;
 use crate::worker::{Metrics, Options, Worker};
 
-/// What a process does.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Role {
-    /// Takes calls and polls.
-    #[default]
-    All,
-    /// Takes calls; it registers and heartbeats, but leaves polling to others.
-    Gateway,
-    /// Polls.
-    Worker,
-}
-
-impl Role {
-    /// The name in the register.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Gateway => "gateway",
-            Self::Worker => "worker",
-        }
-    }
-
-    /// Whether it polls tasks.
-    pub const fn polls(self) -> bool {
-        matches!(self, Self::All | Self::Worker)
-    }
+/// What a process of the fleet is.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// Its name in the workers' register: `all`, `gateway`, `worker`, or what else it does.
+    pub role: String,
+    /// Whether it polls tasks. One that does not registers and heartbeats too, since it can submit.
+    pub polls: bool,
+    /// Where the lock lies that proves it alive to its successors on this machine.
+    pub state_dir: PathBuf,
 }
 
 /// Why a runtime does not start.
@@ -61,12 +44,9 @@ pub struct Runtime {
 
 impl Runtime {
     /// Registers a worker in `store` and starts it; `servers` are those that may have task toolsets.
-    ///
-    /// `state_dir` holds the lock that proves this process alive to its successors on this machine.
     pub async fn start(
         settings: &TaskSettings,
-        role: Role,
-        state_dir: PathBuf,
+        process: Process,
         store: SharedStore,
         servers: impl IntoIterator<Item = (ServerConfig, SharedUpstream)>,
         registry: &Registry,
@@ -79,9 +59,9 @@ impl Runtime {
             lease: Duration::from_secs(u64::from(settings.lease_seconds)),
             max_concurrent_polls: polls,
             max_held: settings.max_held as usize,
-            state_dir,
-            role: role.as_str().to_owned(),
-            polls: settings.enabled && role.polls(),
+            state_dir: process.state_dir,
+            role: process.role,
+            polls: settings.enabled && process.polls,
             host: host(),
         };
         let driver = routes.driver(settings.limits());

@@ -93,6 +93,11 @@ impl Catalog {
         self.inner.publish()
     }
 
+    /// What agents last saw, without asking any server; empty before the first [`Catalog::view`].
+    pub fn last_view(&self) -> Arc<View> {
+        self.inner.state().view.clone().unwrap_or_default()
+    }
+
     /// Forgets everything, and lets pooled sessions go once they are idle (97).
     pub async fn reset(&self) {
         {

@@ -48,7 +48,7 @@ pub struct Options {
     pub max_held: usize,
     /// Where the incarnation's lock lies.
     pub state_dir: PathBuf,
-    /// `all`, `gateway` or `worker`.
+    /// Its name in the register.
     pub role: String,
     /// Whether it polls; a process that only submits registers and heartbeats too.
     pub polls: bool,
@@ -222,6 +222,11 @@ impl Worker {
     /// Whether a drain has begun.
     pub fn is_draining(&self) -> bool {
         self.context.draining()
+    }
+
+    /// The store's time.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.context.clock) as Arc<dyn Clock>
     }
 
     /// How long ago the worker's loop last went round; liveness.

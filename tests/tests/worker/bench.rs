@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mcp_taskd_core::config::{ServerConfig, TaskSettings, Transport};
-use mcp_taskd_core::runtime::{Role, Runtime};
+use mcp_taskd_core::runtime::{Process, Runtime};
 use mcp_taskd_core::service::{Access, Service, Submit, Submitted};
 use mcp_taskd_core::store::SharedStore;
 use mcp_taskd_core::store::sql::SqlStore;
@@ -17,20 +17,20 @@ use prometheus::Registry;
 use serde_json::value::RawValue;
 
 /// What a test works on.
-pub struct Bench {
-    pub folder: tempfile::TempDir,
-    pub store: SharedStore,
-    pub servers: Vec<(String, Arc<Scripted>)>,
-    pub settings: TaskSettings,
+pub(crate) struct Bench {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) store: SharedStore,
+    pub(crate) servers: Vec<(String, Arc<Scripted>)>,
+    pub(crate) settings: TaskSettings,
 }
 
 /// A running worker of it.
-pub struct Running {
-    pub runtime: Runtime,
-    pub registry: Registry,
+pub(crate) struct Running {
+    pub(crate) runtime: Runtime,
+    pub(crate) registry: Registry,
 }
 
-pub fn settings() -> TaskSettings {
+pub(crate) fn settings() -> TaskSettings {
     TaskSettings {
         poll_interval_seconds: 1,
         lease_seconds: 5,
@@ -41,7 +41,7 @@ pub fn settings() -> TaskSettings {
 }
 
 impl Bench {
-    pub async fn new(servers: &[&str]) -> Self {
+    pub(crate) async fn new(servers: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = SqlStore::connect_sqlite(folder.path().join("tasks.db")).await.unwrap();
         store.migrate().await.unwrap();
@@ -49,18 +49,18 @@ impl Bench {
         Self { folder, store: Arc::new(store), servers, settings: settings() }
     }
 
-    pub fn server(&self) -> &Scripted {
+    pub(crate) fn server(&self) -> &Scripted {
         &self.servers[0].1
     }
 
-    pub async fn start(&self) -> Running {
-        self.start_with(&self.settings, Role::All, &self.store, |_| {}).await
+    pub(crate) async fn start(&self) -> Running {
+        self.start_with(&self.settings, true, &self.store, |_| {}).await
     }
 
-    pub async fn start_with(
+    pub(crate) async fn start_with(
         &self,
         settings: &TaskSettings,
-        role: Role,
+        polls: bool,
         store: &SharedStore,
         change: impl Fn(&mut ServerConfig),
     ) -> Running {
@@ -81,34 +81,35 @@ impl Bench {
             (config, Arc::clone(server) as SharedUpstream)
         });
         let servers: Vec<_> = servers.collect();
-        let runtime = Runtime::start(settings, role, state, Arc::clone(store), servers, &registry).await.unwrap();
+        let process = Process { role: "test".into(), polls, state_dir: state };
+        let runtime = Runtime::start(settings, process, Arc::clone(store), servers, &registry).await.unwrap();
         Running { runtime, registry }
     }
 
     /// The row, read from the store.
-    pub async fn task(&self, id: &str) -> TaskRecord {
+    pub(crate) async fn task(&self, id: &str) -> TaskRecord {
         self.store.find_task(id, None, None).await.unwrap().expect("the task is on record")
     }
 
-    pub async fn wait_for(&self, id: &str, status: Status) -> TaskRecord {
+    pub(crate) async fn wait_for(&self, id: &str, status: Status) -> TaskRecord {
         until(&format!("{id} is {status}"), || async { self.task(id).await.status == status }).await;
         self.task(id).await
     }
 
     /// The kinds of the events of a task.
-    pub async fn events(&self, id: &str) -> Vec<String> {
+    pub(crate) async fn events(&self, id: &str) -> Vec<String> {
         let events = self.store.list_events(0, &Default::default(), 1_000).await.unwrap();
         events.into_iter().filter(|event| event.task_id == id).map(|event| event.kind).collect()
     }
 }
 
 impl Running {
-    pub fn service(&self) -> &Service {
+    pub(crate) fn service(&self) -> &Service {
         self.runtime.service()
     }
 
     /// A counter's or gauge's value, summed over the series whose labels include `labels`.
-    pub fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+    pub(crate) fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let families = self.registry.gather();
         let family = families.iter().find(|family| family.name() == format!("mcp_taskd_{name}"));
         let series = family.unwrap_or_else(|| panic!("no metric {name}")).get_metric().iter();
@@ -120,20 +121,20 @@ impl Running {
         matching.map(|series| series.get_counter().get_value() + series.get_gauge().get_value()).sum()
     }
 
-    pub async fn submit(&self, server: &str) -> TaskRecord {
+    pub(crate) async fn submit(&self, server: &str) -> TaskRecord {
         self.try_submit(submit(server)).await.unwrap().task
     }
 
-    pub async fn try_submit(&self, submit: Submit) -> Result<Submitted, mcp_taskd_core::service::ServiceError> {
+    pub(crate) async fn try_submit(&self, submit: Submit) -> Result<Submitted, mcp_taskd_core::service::ServiceError> {
         self.service().submit(submit).await
     }
 
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.runtime.shutdown(Duration::from_secs(10)).await;
     }
 }
 
-pub fn submit(server: &str) -> Submit {
+pub(crate) fn submit(server: &str) -> Submit {
     Submit {
         user_id: "ann".into(),
         thread_id: "t".into(),
@@ -146,6 +147,6 @@ pub fn submit(server: &str) -> Submit {
     }
 }
 
-pub fn anyone() -> Access {
+pub(crate) fn anyone() -> Access {
     Access::default()
 }

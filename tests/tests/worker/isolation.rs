@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcp_taskd_core::runtime::Role;
 use mcp_taskd_core::task::Status;
 use mcp_taskd_tests::scripted::{Answer, ended, running};
 use mcp_taskd_tests::wait::until;
@@ -68,7 +67,7 @@ async fn a_new_worker_gets_its_share_and_a_leaving_one_hands_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_submits_and_leaves_polling_to_a_worker() {
     let bench = Bench::new(&["s"]).await;
-    let gateway = bench.start_with(&bench.settings, Role::Gateway, &bench.store, |_| {}).await;
+    let gateway = bench.start_with(&bench.settings, false, &bench.store, |_| {}).await;
     let task = gateway.submit("s").await;
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!(bench.server().calls("status", ""), 0);

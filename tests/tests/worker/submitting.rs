@@ -1,6 +1,5 @@
 //! Submit without orphans (BEHAVIOURS E; FAILURES 32, 33, 41).
 
-use mcp_taskd_core::runtime::Role;
 use mcp_taskd_core::service::{ServiceError, Submit};
 use mcp_taskd_core::task::Status;
 use mcp_taskd_tests::scripted::{Answer, ended, running};
@@ -156,7 +155,7 @@ async fn a_cancel_before_the_answer_is_carried_out_after_it() {
 /// Leaves an intent behind, as a process does that is taken for dead in the middle of the submit call.
 async fn abandoned(bench: &Bench, idempotent: bool) -> String {
     let worker = bench
-        .start_with(&bench.settings, Role::Gateway, &bench.store, |config| {
+        .start_with(&bench.settings, false, &bench.store, |config| {
             config.toolsets[0].idempotent_submit = idempotent;
         })
         .await;
