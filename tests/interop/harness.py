@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Callable
 
 HERE = Path(__file__).parent
+# The newest protocol, and the one that the SDKs' 2.x prefers.
+MODERN = "2026-07-28"
 SIGTERM_WITHIN = 20.0
 
 
@@ -62,10 +64,12 @@ class Checks:
         try:
             check()
         except Exception as error:  # A check that fails must not stop the others.
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
             self.failed += 1
             print(f"FAILED  {self.prefix} {name}: {error}", flush=True)
             if not isinstance(error, AssertionError):
-                traceback.print_exc()
+                traceback.print_exception(error)
         else:
             self.passed += 1
             print(f"ok      {self.prefix} {name} ({time.monotonic() - started:.1f} s)", flush=True)

@@ -6,6 +6,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
+import agent
 import upstream
 from harness import Checks, World
 
@@ -18,6 +19,7 @@ def main() -> int:
     folder = Path(sys.argv[2]) if keep else Path(tempfile.mkdtemp(prefix="mcp-taskd-interop-"))
     with World(binary, folder) as world:
         upstream.run(world, checks)
+        agent.run(world, checks)
     print(f"{checks.prefix} took {time.monotonic() - started:.0f} s")
     print(f"{checks.passed} passed, {checks.failed} failed")
     return 1 if checks.failed else 0

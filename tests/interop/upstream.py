@@ -6,9 +6,8 @@ import time
 from importlib.metadata import version
 from typing import Any
 
-from harness import Checks, World, end, equal, until
+from harness import MODERN, Checks, World, end, equal, until
 
-MODERN = "2026-07-28"
 RESULT = {"pages": 12, "ratio": 0.5, "note": "grün ✓"}
 
 
@@ -86,7 +85,8 @@ def wire(world: World, name: str) -> None:
     sessions = {line["session"] for line in calls}
     equal(len(sessions), 1, f"one session for all calls: {sessions}")
     equal(sessions == {None}, modern or variant.startswith("stateless"), "whether the session has a name")
-    equal({line["code"] for line in calls}, {200}, "the answers' codes")
+    # A cancel hangs up on the poll under way, which then has no answer.
+    equal({line["code"] for line in calls if line["code"] or line["tool"] != "get_report_status"}, {200}, "the answers' codes")
     connections = {tuple(line["peer"]) for line in calls}
     assert len(connections) <= 10, f"{len(connections)} connections for {len(calls)} calls: they are not used again"
 
