@@ -2,10 +2,11 @@
 
 import json
 import os
+import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 
 class Reports:
@@ -13,6 +14,8 @@ class Reports:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # Some SDKs run plain functions on threads, beside the others on the event loop.
+        self.lock = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
 
     def submit(self, title: str, seconds: float, kind: str, hint: float | None) -> dict[str, Any]:
@@ -22,25 +25,22 @@ class Reports:
         return {"task_id": task_id, "status": "running"}
 
     def status(self, task_id: str) -> dict[str, Any]:
-        report = self._read(task_id)
-        if report is None:
-            return {"task_id": task_id, "status": "failed", "error_code": "task_not_found"}
-        report["polls"] += 1
-        self._write(task_id, report)
-        return self._state(task_id, report)
+        return self._change(task_id, lambda report: {"polls": report["polls"] + 1})
 
     def cancel(self, task_id: str) -> dict[str, Any]:
-        return self._change(task_id, cancelled=True)
+        return self._change(task_id, lambda _: {"cancelled": True})
 
     def answer(self, task_id: str, given: Any) -> dict[str, Any]:
-        return self._change(task_id, answer=given)
+        return self._change(task_id, lambda _: {"answer": given})
 
-    def _change(self, task_id: str, **changes: Any) -> dict[str, Any]:
-        report = self._read(task_id)
-        if report is None:
-            return {"task_id": task_id, "status": "failed", "error_code": "task_not_found"}
-        self._write(task_id, report | changes)
-        return self._state(task_id, report | changes)
+    def _change(self, task_id: str, changes: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+        with self.lock:
+            report = self._read(task_id)
+            if report is None:
+                return {"task_id": task_id, "status": "failed", "error_code": "task_not_found"}
+            report |= changes(report)
+            self._write(task_id, report)
+        return self._state(task_id, report)
 
     def _state(self, task_id: str, report: dict[str, Any]) -> dict[str, Any]:
         kind = report["kind"]
