@@ -161,44 +161,44 @@ async fn errors_are_kept_set_and_cleared_as_said(bench: &Bench) {
 }
 
 async fn shuffled_batches_do_not_deadlock_12(bench: &Bench) {
-    const TASKS: usize = 24;
+    const TASKS: usize = 200;
+    const WRITERS: usize = 6;
+    const ROUNDS: usize = 8;
     let worker = bench.worker("w").await;
     let mut held = Vec::new();
     for index in 0..TASKS {
-        held.push(bench.held(&worker, &format!("t{index:02}")).await);
+        held.push(bench.held(&worker, &format!("t{index:03}")).await);
     }
-    let writers = 8;
-    let start = Arc::new(tokio::sync::Barrier::new(writers));
+    let round = Arc::new(tokio::sync::Barrier::new(WRITERS));
     let mut race = tokio::task::JoinSet::new();
-    for seed in 0..writers as u64 {
-        let (store, worker, start) = (bench.store.clone(), worker.clone(), start.clone());
-        let mut tasks = held.clone();
+    for seed in 0..WRITERS as u64 {
+        let (store, worker, round, mut tasks) = (bench.store.clone(), worker.clone(), round.clone(), held.clone());
         race.spawn(async move {
             let mut lots = fastrand::Rng::with_seed(seed);
-            start.wait().await;
             let mut done = 0;
-            for _ in 0..15 {
+            for _ in 0..ROUNDS {
+                // All write all rows at the epoch they have: one of them wins each row.
                 lots.shuffle(&mut tasks);
                 let writes: Vec<_> = tasks.iter().map(|task| write(task, task.on_touch(T0 + 5))).collect();
+                round.wait().await;
                 let applied = store.apply(&worker, &writes).await.expect("no deadlock");
                 for (task, applied) in tasks.iter_mut().zip(applied) {
-                    match applied {
-                        Applied::Done { epoch } => {
-                            assert_eq!(epoch, task.lease_epoch + 1);
-                            task.lease_epoch = epoch;
-                            done += 1;
-                        }
-                        Applied::Stale => task.lease_epoch += 1,
+                    task.lease_epoch += 1;
+                    if applied != Applied::Stale {
+                        assert_eq!(applied, Applied::Done { epoch: task.lease_epoch });
+                        done += 1;
                     }
                 }
             }
             done
         });
     }
-    let done: i64 = race.join_all().await.into_iter().sum();
-    let ids: Vec<Arc<str>> = held.iter().map(|task| task.id.clone()).collect();
-    let epochs: i64 = bench.store.load_owned(&worker, &ids).await.unwrap().iter().map(|task| task.lease_epoch).sum();
-    assert_eq!(epochs, 2 * TASKS as i64 + done, "every write that took effect bumped its row once");
+    let done: usize = race.join_all().await.into_iter().sum();
+    assert_eq!(done, TASKS * ROUNDS, "each row was written once a round");
+    // A deadlock would have been tried again unseen.
+    if bench.database.is_some() {
+        assert!(!mcp_taskd_tests::postgres::server().log().contains("deadlock detected"));
+    }
 }
 
 async fn an_outcome_is_kept_until_the_next_one(bench: &Bench) {
