@@ -16,7 +16,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
 /// How long a server may take from nothing to its first answer.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Makes a cluster, runs a server on it, and ends it when standard input does. `$1` programs, `$2` directory.
 const SCRIPT: &str = r#"

@@ -141,14 +141,13 @@ pub(super) fn classify(error: &sqlx::Error, lane: Lane) -> Failed {
     let kind = match code & 0xff {
         // BUSY, LOCKED, SCHEMA: rolled back.
         5 | 6 | 17 => StoreErrorKind::Conflict,
-        // TOOBIG, CONSTRAINT, MISMATCH, RANGE.
-        18 | 19 | 20 | 25 => StoreErrorKind::Data,
         // CORRUPT, NOTADB.
         11 | 26 => StoreErrorKind::Corrupt,
         // IOERR: a sync that failed may have written.
         10 if lane != Lane::Read => StoreErrorKind::Unknown,
         1 if message.starts_with("no such") || message.contains("has no column") => StoreErrorKind::Schema,
-        1 => StoreErrorKind::Data,
+        // ERROR, TOOBIG, CONSTRAINT, MISMATCH, RANGE.
+        1 | 18 | 19 | 20 | 25 => StoreErrorKind::Data,
         // PERM, NOMEM, READONLY, INTERRUPT, FULL, CANTOPEN and the rest: rolled back.
         _ => StoreErrorKind::Unavailable,
     };

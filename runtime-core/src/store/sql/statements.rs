@@ -142,11 +142,11 @@ fn expand(template: Template, dialect: Dialect) -> String {
             .replace(&format!("{{texts:{parameter}}}"), &texts(parameter, dialect))
             .replace(&format!("{{input:{parameter}}}"), &input(parameter, dialect));
     }
-    let (now_ms, key_share) = match dialect {
-        Dialect::Sqlite => ("CAST(unixepoch('subsec') * 1000 AS INTEGER)", ""),
-        Dialect::Postgres => ("(extract(epoch FROM clock_timestamp()) * 1000)::bigint", "FOR KEY SHARE"),
+    let (now_ms, key_share, unindexed) = match dialect {
+        Dialect::Sqlite => ("CAST(unixepoch('subsec') * 1000 AS INTEGER)", "", "+"),
+        Dialect::Postgres => ("(extract(epoch FROM clock_timestamp()) * 1000)::bigint", "FOR KEY SHARE", ""),
     };
-    text.replace("{now_ms}", now_ms).replace("{key_share}", key_share)
+    text.replace("{now_ms}", now_ms).replace("{key_share}", key_share).replace("{unindexed}", unindexed)
 }
 
 /// The strings of a JSON array, one a row, as `value`.
