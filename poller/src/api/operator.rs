@@ -83,7 +83,7 @@ pub async fn features(State(api): State<Api>, _: Identity) -> Response {
         &serde_json::json!({
             "mcp_tasks": { "enabled": api.daemon.health.polls() },
             "version": env!("CARGO_PKG_VERSION"),
-            "mcp_protocol_versions": versions.iter().map(|version| version.as_str()).collect::<Vec<_>>(),
+            "mcp_protocol_versions": versions.iter().map(rmcp::model::ProtocolVersion::as_str).collect::<Vec<_>>(),
             "store": api.daemon.queries.backend(),
         }),
     )

@@ -29,7 +29,7 @@ pub struct Local {
 
 enum Kind {
     Reads(Backing),
-    Writes(Process),
+    Writes(Box<Process>),
 }
 
 impl Local {
@@ -44,7 +44,7 @@ impl Local {
         if writes {
             let process = Process::start(&configuration, "cli", false, &Shutdown::new()).await?;
             let store = process.store().clone();
-            return Ok(Self { store, policy, kind: Kind::Writes(process) });
+            return Ok(Self { store, policy, kind: Kind::Writes(Box::new(process)) });
         }
         let backing = app::open(&configuration.settings).await?;
         Ok(Self { store: backing.store.clone(), policy, kind: Kind::Reads(backing) })

@@ -45,7 +45,7 @@ pub async fn run(cli: Cli) -> Result<u8> {
         }
         Command::Migrate(MigrateCommand::Up) => {
             let applied = app::migrate(&origins).await?;
-            let lines: String = applied.iter().map(|name| format!("applied {name}\n")).collect();
+            let lines: String = applied.iter().flat_map(|&name| ["applied ", name, "\n"]).collect();
             print(if lines.is_empty() { "the schema is up to date\n" } else { &lines })?;
         }
         Command::Migrate(MigrateCommand::Status) => {

@@ -139,19 +139,19 @@ pub async fn run(global: &Global, command: TasksCommand) -> Result<u8> {
             let source = Source::open(global, &get.server, false).await?;
             let row = source.task(&target(&get.narrow, &get.id), Duration::ZERO).await;
             source.close().await?;
-            print_object(&*row?, get.output)?;
+            print_object(&row?, get.output)?;
         }
         TasksCommand::Cancel(get) => {
             let source = Source::open(global, &get.server, true).await?;
             let row = source.cancel(&target(&get.narrow, &get.id)).await;
             source.close().await?;
-            print_object(&*row?, get.output)?;
+            print_object(&row?, get.output)?;
         }
         TasksCommand::PollNow(get) => {
             let source = Source::open(global, &get.server, true).await?;
             let row = source.poll_now(&target(&get.narrow, &get.id)).await;
             source.close().await?;
-            print_object(&*row?, get.output)?;
+            print_object(&row?, get.output)?;
         }
         TasksCommand::Watch(watched) => {
             let source = Source::open(global, &watched.server, false).await?;
