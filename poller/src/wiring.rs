@@ -52,6 +52,11 @@ pub fn show(configuration: &Configuration) -> serde_json::Value {
     serde_json::json!({ "listen": configuration.settings.server.listen, "warnings": configuration.warnings })
 }
 
+/// The JSON Schema of `config.yaml` (`config::json_schema`).
+pub fn schema() -> serde_json::Value {
+    serde_json::json!({ "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object" })
+}
+
 /// A connected store, and what only its owner does with it.
 pub struct Backing {
     /// The ports.

@@ -133,12 +133,12 @@ struct CancelArguments {
 }
 
 #[derive(Serialize)]
-struct Listed<'a> {
+struct ListAnswer<'a> {
     tasks: Vec<view::Item<'a>>,
 }
 
 #[derive(Serialize)]
-struct Cancelled<'a> {
+struct CancelAnswer<'a> {
     cancelled: bool,
     message: &'a str,
     #[serde(flatten)]
@@ -169,7 +169,7 @@ async fn list(daemon: &Daemon, access: Access, arguments: Map<String, Value>) ->
         ..TaskFilter::default()
     };
     let tasks = daemon.tasks.list(&filter, &Page { limit, after: None }).await.map_err(|error| refused(&error))?;
-    Ok(Outcome::json(&Listed { tasks: tasks.iter().map(|task| view::item(task, &daemon.policy)).collect() }))
+    Ok(Outcome::json(&ListAnswer { tasks: tasks.iter().map(|task| view::item(task, &daemon.policy)).collect() }))
 }
 
 async fn get(daemon: &Daemon, access: &Access, arguments: Map<String, Value>) -> Result<Outcome, Outcome> {
@@ -196,7 +196,7 @@ async fn cancel(daemon: &Daemon, access: &Access, arguments: Map<String, Value>)
     let (id, name) = (arguments.task_id.as_deref(), arguments.task_name.as_deref());
     let cancel = daemon.tasks.cancel_for_agent(access, id, name).await.map_err(|error| refused(&error))?;
     let task = cancel.task.as_ref();
-    Ok(Outcome::json(&Cancelled {
+    Ok(Outcome::json(&CancelAnswer {
         cancelled: task.is_some_and(|task| task.status == Status::Cancelled),
         message: &cancel.message,
         task: task.map(|task| view::item(task, &daemon.policy)),
