@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api;
 use crate::auth::Authenticator;
 use crate::daemon::Daemon;
 use crate::exit::{Exit, Failure, Result};
@@ -21,7 +22,6 @@ use crate::health::Health;
 use crate::lifecycle::Shutdown;
 use crate::metrics::Metrics;
 use crate::wiring::{self, Backing, Configuration, Origins, Runtime};
-use crate::{api, view};
 
 /// How long an unreachable store is retried at start.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
@@ -295,8 +295,7 @@ pub async fn schema_version(origins: &Origins) -> Result<(i64, Option<i64>)> {
 pub async fn check_connections(configuration: &Configuration) -> Result<Vec<String>> {
     let shutdown = Shutdown::new();
     let process = Process::start(configuration, "check", false, &shutdown).await?;
-    let view = process.daemon.tools.view().await;
-    let problems = view.problems.iter().filter_map(|problem| view::public_error(Some(problem))).collect();
+    let problems = process.daemon.tools.problems().await;
     process.stop().await?;
     Ok(problems)
 }

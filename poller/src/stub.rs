@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mcp_taskd_core::catalog::{Tool, View};
+use mcp_taskd_core::catalog::Tool;
 use mcp_taskd_core::clock::{ManualClock, Millis};
 use mcp_taskd_core::service::{Access, AgentCancel, ServiceError, Submit, Submitted};
 use mcp_taskd_core::store::{
@@ -30,7 +30,9 @@ pub struct Stub {
     /// The events there are.
     pub events: Vec<EventRecord>,
     /// The catalogue.
-    pub view: View,
+    pub tools: Vec<Arc<Tool>>,
+    /// What is wrong with it.
+    pub problems: Vec<String>,
     /// Whether the store answers.
     pub unreachable: bool,
     /// How a submit fails.
@@ -143,12 +145,20 @@ impl Tasks for Stub {
 
 #[async_trait]
 impl Tools for Stub {
-    async fn view(&self) -> Arc<View> {
-        self.last_view()
+    async fn tools(&self) -> Vec<Arc<Tool>> {
+        self.tools.clone()
     }
 
-    fn last_view(&self) -> Arc<View> {
-        Arc::new(self.view.clone())
+    async fn find(&self, name: &str) -> Option<Arc<Tool>> {
+        self.tools.iter().find(|tool| tool.name == name).cloned()
+    }
+
+    async fn problems(&self) -> Vec<String> {
+        self.problems.clone()
+    }
+
+    fn last_problems(&self) -> Vec<String> {
+        self.problems.clone()
     }
 
     async fn call(&self, tool: &Tool, arguments: &RawValue, scope: &Scope) -> Result<Box<RawValue>, CallError> {

@@ -100,7 +100,7 @@ async fn checks(api: &Api) -> Vec<Check> {
         checks.push(schema(api).await);
         checks.push(workers(api).await);
     }
-    let problems = &daemon.tools.last_view().problems;
+    let problems = daemon.tools.last_problems();
     checks.push(if problems.is_empty() {
         Check::new("catalogue", Health::Ok, None)
     } else {

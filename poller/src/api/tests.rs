@@ -220,7 +220,7 @@ async fn operators_see_all_users_tasks() {
 #[tokio::test]
 async fn readiness_says_what_is_wrong_and_liveness_does_not_ask_the_store_144_147() {
     let mut stub = tasks(0);
-    stub.view.problems.push("reports: no tool start_report".into());
+    stub.problems.push("reports: no tool start_report".into());
     let client = Client::new(stub);
     assert_eq!(text(client.get("/readyz").await).await, "ok\n");
     let report = body(client.get("/readyz?verbose").await).await;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
-use mcp_taskd_core::catalog::View;
+use mcp_taskd_core::catalog::Tool;
 use mcp_taskd_core::task::{Json, Status};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -25,18 +25,15 @@ fn stub() -> Stub {
             toolset: submits.then(|| Arc::new(record.binding.toolset.clone())),
         })
     };
-    let view = View {
-        tools: vec![
-            tool("reports_start", "start_report", r#"{"name":"reports_start","inputSchema":{"type":"object"}}"#, true),
-            tool("web_search", "search", ODD, false),
-            tool("web_broken", "broken", r#"{"name":"web_broken","inputSchema":{"type":"object"}}"#, false),
-        ],
-        problems: Vec::new(),
-    };
+    let tools = vec![
+        tool("reports_start", "start_report", r#"{"name":"reports_start","inputSchema":{"type":"object"}}"#, true),
+        tool("web_search", "search", ODD, false),
+        tool("web_broken", "broken", r#"{"name":"web_broken","inputSchema":{"type":"object"}}"#, false),
+    ];
     let mut done = task("mcp-task-1");
     done.tracked.status = Status::Completed;
     done.outcome.result = Some(Json::parse(r#"{"n":12345678901234567890.10}"#).unwrap());
-    Stub { view, tasks: vec![done], ..Stub::default() }
+    Stub { tools, tasks: vec![done], ..Stub::default() }
 }
 
 struct Agent {
