@@ -40,7 +40,8 @@ pub fn main() -> ExitCode {
     // Another provider than this one may have been installed by whoever called; either does.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let serves = matches!(cli.command, None | Some(Command::Serve { .. } | Command::Mcp { .. } | Command::Demo { .. }));
-    telemetry::init(cli.global.log_format(), if serves { "info" } else { "warn" });
+    // rmcp tells of every request at the level where a daemon tells of its life.
+    telemetry::init(cli.global.log_format(), if serves { "info,rmcp=warn" } else { "warn" });
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return report(&Failure::from(anyhow::Error::from(error).context("no runtime"))),
