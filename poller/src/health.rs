@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a worker loop may be silent before the process counts as stuck; its ticks are a second at most.
-pub const MAX_SILENCE: Duration = Duration::from_secs(60);
+pub const MAX_SILENCE: Duration = Duration::from_mins(1);
 
 /// How long ago the worker loop last ran; liveness asks it and nothing else, never the database.
 pub type Pulse = Box<dyn Fn() -> Duration + Send + Sync>;

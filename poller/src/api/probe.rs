@@ -1,5 +1,6 @@
 //! Probes and metrics: never dependent on an upstream server; liveness never on the database.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use axum::Router;
@@ -99,7 +100,7 @@ async fn checks(api: &Api) -> Vec<Check> {
         checks.push(schema(api).await);
         checks.push(workers(api).await);
     }
-    let problems = &daemon.tools.last_view().problems;
+    let problems = daemon.tools.last_problems();
     checks.push(if problems.is_empty() {
         Check::new("catalogue", Health::Ok, None)
     } else {
@@ -148,9 +149,9 @@ fn text(status: StatusCode, report: &Report) -> Response {
             Health::Warning => "[!]",
             Health::Failed => "[-]",
         };
-        lines.push_str(&format!("{sign} {}", check.name));
+        let _ = write!(lines, "{sign} {}", check.name);
         if let Some(detail) = &check.detail {
-            lines.push_str(&format!(": {detail}"));
+            let _ = write!(lines, ": {detail}");
         }
         lines.push('\n');
     }
