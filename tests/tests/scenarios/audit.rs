@@ -1,0 +1,86 @@
+//! What must hold after any disaster: the store says what the servers know, and everything ended once.
+
+use std::collections::HashMap;
+
+use futures_util::StreamExt as _;
+use mcp_taskd_tests::daemon::{Api, has_ended, id_of};
+use mcp_taskd_tests::fake::{End, FakeServer, Truth};
+use serde_json::Value;
+
+/// Every task in detail.
+pub(crate) async fn details(api: &Api) -> Vec<Value> {
+    let tasks = api.tasks().await.expect("the list");
+    let ids: Vec<String> = tasks.iter().map(id_of).collect();
+    futures_util::stream::iter(ids)
+        .map(|id| async move { api.task(&id).await.expect("a listed task") })
+        .buffer_unordered(8)
+        .collect()
+        .await
+}
+
+/// Whether every one of at least `count` tasks has ended.
+pub(crate) async fn all_ended(api: &Api, count: usize) -> bool {
+    api.tasks().await.is_ok_and(|tasks| tasks.len() >= count && tasks.iter().all(has_ended))
+}
+
+/// Every task has exactly one terminal event, of its status (invariant 2).
+pub(crate) async fn ended_once(api: &Api) {
+    let mut ends: HashMap<String, Vec<String>> = HashMap::new();
+    for event in api.events().await.expect("the events") {
+        if has_ended(&event) && event["kind"] == event["status"] {
+            ends.entry(id_of(&event)).or_default().push(event["kind"].as_str().unwrap_or_default().to_owned());
+        }
+    }
+    for task in api.tasks().await.expect("the list") {
+        let expected = [task["status"].as_str().expect("a status").to_owned()];
+        let ends = ends.get(&id_of(&task)).map_or(&[][..], Vec::as_slice);
+        assert_eq!(ends, expected, "the ends of {task}");
+    }
+}
+
+fn unknown(task: &Value) -> bool {
+    task["error_code"] == "submit_outcome_unknown"
+}
+
+/// Every task says what its server's own record says; none is missing, none is there twice; and no remote task is left
+/// that is neither tracked, nor cancelled, nor covered by a row that admits it. `tasks` are the acknowledged ones, by
+/// their idempotency keys.
+pub(crate) async fn matches_the_truth(api: &Api, fakes: &[(&str, &FakeServer)], tasks: &HashMap<String, String>) {
+    let rows = details(api).await;
+    assert_eq!(rows.len(), tasks.len(), "as many rows as acknowledged submits");
+    let by_id: HashMap<String, &Value> = rows.iter().map(|row| (id_of(row), row)).collect();
+    for (key, id) in tasks {
+        assert!(by_id.contains_key(id), "the acknowledged submit {key} is missing");
+    }
+    let mut tracked: HashMap<(&str, &str), &Value> = HashMap::new();
+    for row in &rows {
+        match (row["server_name"].as_str(), row["remote_task_id"].as_str()) {
+            (Some(server), Some(remote)) => assert!(tracked.insert((server, remote), row).is_none(), "twice: {row}"),
+            _ => assert!(unknown(row), "a row without a remote task: {row}"),
+        }
+    }
+    for (server, fake) in fakes {
+        for truth in fake.state.core.truths() {
+            match tracked.get(&(*server, truth.id.as_str())) {
+                Some(row) => assert!(agrees(row, &truth), "{row} is not what the server knows: {truth:?}"),
+                None => {
+                    let row = truth.idempotency_key.as_ref().and_then(|key| by_id.get(tasks.get(key)?));
+                    let admitted = row.is_some_and(|row| unknown(row));
+                    assert!(admitted || truth.cancels > 0, "an orphan on {server}: {truth:?}");
+                }
+            }
+        }
+    }
+    ended_once(api).await;
+}
+
+fn agrees(row: &Value, truth: &Truth) -> bool {
+    let status = match truth.end {
+        Some(End::Completed) => "completed",
+        Some(End::Failed) => "failed",
+        Some(End::Cancelled) => "cancelled",
+        Some(End::NotFound) => return row["status"] == "failed" && row["error_code"] == "task_not_found",
+        Some(End::Never) | None => return false,
+    };
+    row["status"] == status && !unknown(row)
+}
