@@ -10,10 +10,12 @@ use super::Context;
 use super::actor::Message;
 use super::incarnation::Predecessors;
 use super::observer::Observer;
-use crate::store::{StoreError, WorkerId};
+use crate::store::{StoreError, WorkerId, WorkerRecord};
 
 /// Rows freed by one statement.
 const CHUNK: u32 = 1_000;
+/// Rounds, of about a second, between two sweeps of the state directory.
+const SWEEP: u64 = 60;
 
 /// The other workers, as last seen.
 #[derive(Debug, Clone, Default)]
@@ -30,10 +32,13 @@ pub(super) struct Fleet {
 pub(super) async fn run(context: Arc<Context>, messages: mpsc::UnboundedSender<Message>) {
     let mut observer = Observer::default();
     let predecessors = Predecessors::new(&context.options.state_dir);
-    loop {
+    for round in 0_u64.. {
         if let Some(own) = context.worker() {
             match look_after(&context, &own, &mut observer, &predecessors).await {
-                Ok((fleet, freed)) => {
+                Ok((fleet, freed, workers)) => {
+                    if round % SWEEP == 0 {
+                        predecessors.sweep(&workers);
+                    }
                     let _ = messages.send(Message::Fleet(fleet));
                     if freed > 0 {
                         let _ = messages.send(Message::Wake);
@@ -52,7 +57,7 @@ async fn look_after(
     own: &WorkerId,
     observer: &mut Observer,
     predecessors: &Predecessors,
-) -> Result<(Fleet, u64), StoreError> {
+) -> Result<(Fleet, u64, Vec<WorkerRecord>), StoreError> {
     let workers = context.store.workers().await?;
     let mut dead = observer.expired(&workers, own, context.boot(), context.renewed());
     for row in workers.rows.iter().filter(|row| row.live && row.info.id != *own) {
@@ -79,7 +84,7 @@ async fn look_after(
         held_by_others: others().map(|row| row.held).sum(),
         heartbeats: others().map(|row| (row.info.id.clone(), row.heartbeat_count)).collect(),
     };
-    Ok((fleet, freed))
+    Ok((fleet, freed, workers.rows))
 }
 
 /// Frees the rows of every dead worker, in chunks.
