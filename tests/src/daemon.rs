@@ -381,7 +381,13 @@ impl Api {
     }
 
     /// Any request; the answer's JSON.
-    pub async fn request(&self, method: Method, path: &str, body: Option<&Value>, key: Option<&str>) -> ApiResult<Value> {
+    pub async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        key: Option<&str>,
+    ) -> ApiResult<Value> {
         let mut request = self.client.request(method, format!("{}{path}", self.url));
         if let Some(body) = body {
             request = request.json(body);
@@ -424,8 +430,7 @@ impl Api {
         let mut tasks = Vec::new();
         let mut path = "/api/tasks?limit=100".to_owned();
         loop {
-            let answer =
-                self.client.get(format!("{}{path}", self.url)).send().await.map_err(ApiError::Unreachable)?;
+            let answer = self.client.get(format!("{}{path}", self.url)).send().await.map_err(ApiError::Unreachable)?;
             let status = answer.status().as_u16();
             let link = answer.headers().get("link").and_then(|link| link.to_str().ok()).map(str::to_owned);
             let page: Value = answer.json().await.map_err(ApiError::Unreachable)?;

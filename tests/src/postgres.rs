@@ -155,14 +155,19 @@ impl Server {
     }
 
     fn tell(&self, word: &str) {
-        let Place::Private { lifeline, .. } = &self.place else { panic!("TEST_DATABASE_URL's server is not ours to stop") };
+        let Place::Private { lifeline, .. } = &self.place else {
+            panic!("TEST_DATABASE_URL's server is not ours to stop")
+        };
         writeln!(lifeline.lock().expect("unpoisoned"), "{word}").expect("the shell listens");
     }
 
     /// Creates a database.
     pub async fn create(&self, name: &str) {
         let mut admin = self.ready().await;
-        sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut admin).await.expect("a new database");
+        sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name}")))
+            .execute(&mut admin)
+            .await
+            .expect("a new database");
         admin.close().await.expect("closed");
     }
 

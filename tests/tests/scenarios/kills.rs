@@ -22,7 +22,9 @@ fn plan(number: usize) -> (Value, bool) {
     let run_ms = fastrand::u64(300..6_000);
     let hint = 0.4;
     match number % 10 {
-        0..=2 => (json!({"polls": number % 4, "run_ms": run_ms, "poll_after_seconds": hint, "result_bytes": 40}), false),
+        0..=2 => {
+            (json!({"polls": number % 4, "run_ms": run_ms, "poll_after_seconds": hint, "result_bytes": 40}), false)
+        }
         3 => (json!({"run_ms": run_ms, "end": "failed", "poll_after_seconds": hint}), false),
         4 => (json!({"run_ms": run_ms, "ask_input": true, "poll_after_seconds": hint}), false),
         5 => (json!({"end": "never", "poll_after_seconds": hint}), true),
@@ -113,7 +115,11 @@ async fn kill_in_the_middle(site: Site, plain: &FakeServer, sure: &FakeServer) {
 
     let tasks = tasks.lock().unwrap().clone();
     audit::matches_the_truth(&api, &[("plain", plain), ("sure", sure)], &tasks).await;
-    for row in audit::details(&api).await {
+    let rows = audit::details(&api).await;
+    let unknown = rows.iter().filter(|row| row["error_code"] == "submit_outcome_unknown").count();
+    let repeated = sure.state.core.truths().iter().filter(|truth| truth.submits > 1).count();
+    eprintln!("{KILLS} kills: {unknown} submits of unknown outcome, {repeated} repeated");
+    for row in rows {
         let sure = row["server_name"] == "sure";
         assert!(!sure || row["error_code"] != "submit_outcome_unknown", "a submit that may be repeated was not: {row}");
     }
