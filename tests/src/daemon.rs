@@ -135,13 +135,19 @@ impl Site {
 
     /// Writes the files; the flags that name them.
     fn files(&self) -> [String; 4] {
-        let config = self.path().join("config.yaml");
-        let extensions = self.path().join("extensions_config.json");
         // Every JSON document is a YAML document.
-        std::fs::write(&config, format!("{:#}\n", self.settings)).expect("config.yaml");
-        std::fs::write(&extensions, format!("{:#}\n", json!({"mcpServers": self.servers}))).expect("the other file");
-        let text = |path: PathBuf| path.to_str().expect("a plain path").to_owned();
-        ["--config".to_owned(), text(config), "--extensions-config".to_owned(), text(extensions)]
+        let config = self.file("config.yaml", &format!("{:#}\n", self.settings));
+        let extensions = self.file("extensions_config.json", &format!("{:#}\n", json!({"mcpServers": self.servers})));
+        ["--config".to_owned(), config, "--extensions-config".to_owned(), extensions]
+    }
+
+    /// Writes a file unless it is as it should be: a process that starts just now may be reading it.
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.path().join(name);
+        if std::fs::read_to_string(&path).ok().as_deref() != Some(text) {
+            std::fs::write(&path, text).expect("a file in the site's folder");
+        }
+        path.to_str().expect("a plain path").to_owned()
     }
 
     /// A command on the same configuration, ready to be spawned.
@@ -268,11 +274,6 @@ impl Daemon {
     /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.as_ref().and_then(Child::id).expect("it runs")
-    }
-
-    /// Whether the process runs.
-    pub fn is_running(&mut self) -> bool {
-        self.child.as_mut().is_some_and(|child| child.try_wait().expect("a status").is_none())
     }
 
     fn signal(&self, signal: Signal) {
@@ -474,21 +475,21 @@ impl Api {
         self.request(Method::POST, &path, Some(&json!({"input": input})), None).await
     }
 
-    /// A metric's value, summed over the series that have all of `labels`; the name goes without its prefix.
-    pub async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+    /// A counter or gauge, summed over the series that have all of `labels`; the name goes without its prefix.
+    pub async fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let page = match self.get("/metrics").await {
             Ok(Value::String(page)) => page,
             other => panic!("no metrics: {other:?}"),
         };
         let name = format!("mcp_taskd_{name}");
         let mut found = false;
-        let mut sum = 0.0;
+        let mut sum = 0;
         for line in page.lines() {
             let Some((series, value)) = line.rsplit_once(' ') else { continue };
             let (series, listed) = series.split_once('{').unwrap_or((series, ""));
             if series == name && labels.iter().all(|(key, value)| listed.contains(&format!("{key}=\"{value}\""))) {
                 found = true;
-                sum += value.parse::<f64>().unwrap_or(f64::NAN);
+                sum += value.parse::<u64>().unwrap_or_else(|_| panic!("no count: {line}"));
             }
         }
         assert!(found, "there is no metric {name} with {labels:?}");

@@ -685,7 +685,9 @@ impl Actor {
             .take(excess)
             .cloned()
             .collect();
-        tracing::info!(tasks = spare.len(), "tasks are let go for another worker");
+        if !spare.is_empty() {
+            tracing::info!(tasks = spare.len(), "tasks are let go for another worker");
+        }
         for id in spare {
             self.release(&id);
         }

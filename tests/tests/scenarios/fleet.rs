@@ -33,7 +33,7 @@ async fn held_by(daemon: &Daemon, worker: &str) -> Vec<String> {
 
 async fn both_hold_some(first: &Daemon, second: &Daemon) {
     until("both hold some of the tasks", || async {
-        first.api.metric("leases_held", &[]).await >= 10.0 && second.api.metric("leases_held", &[]).await >= 10.0
+        first.api.count("leases_held", &[]).await >= 10 && second.api.count("leases_held", &[]).await >= 10
     })
     .await;
 }
@@ -64,7 +64,7 @@ async fn a_killed_daemons_tasks_are_polled_by_the_other_within_a_lease_a_tick_an
     })
     .await;
     eprintln!("{} tasks of the killed daemon were polled by the other {took:?} later", orphans.len());
-    assert_eq!(second.api.metric("leases_expired_total", &[]).await, 1.0);
+    assert_eq!(second.api.count("leases_expired_total", &[]).await, 1);
     second.stop().await;
 }
 
@@ -101,8 +101,8 @@ async fn a_daemon_stopped_past_its_lease_and_continued_harms_nothing_1_2() {
     })
     .await;
     first.sigcont();
-    let lost = || async { first.api.metric("leases_lost_total", &[]).await };
-    until("the first notices and drops what it held", || async { lost().await > 0.0 }).await;
+    let lost = || async { first.api.count("leases_lost_total", &[]).await };
+    until("the first notices and drops what it held", || async { lost().await > 0 }).await;
     until("it is back under a new id", || async {
         let workers = first.api.workers().await.unwrap();
         let live: Vec<_> = workers.iter().filter(|worker| worker["live"] == true).collect();
@@ -170,8 +170,8 @@ async fn gateways_submit_and_workers_poll() {
     worker.start().await;
     until("the worker polls it to its end", || async { task().await["status"] == "completed" }).await;
     assert!(worker.api.tasks().await.is_err(), "a worker serves probes and metrics only");
-    assert!(worker.api.metric("polls_total", &[("server", "s")]).await >= 2.0);
-    assert_eq!(gateway.api.metric("polls_total", &[("server", "s")]).await, 0.0);
+    assert!(worker.api.count("polls_total", &[("server", "s")]).await >= 2);
+    assert_eq!(gateway.api.count("polls_total", &[("server", "s")]).await, 0);
     worker.stop().await;
     gateway.stop().await;
 }

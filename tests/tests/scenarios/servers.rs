@@ -72,8 +72,7 @@ async fn a_server_that_hangs_for_ever_leaves_the_healthy_ones_rhythm_alone_29() 
     let before = tasks_on_the_healthy_one(&daemon.api, &live).await;
 
     hung.state.faults.hang.store(true, Ordering::Relaxed);
-    until("its calls hang", || async { daemon.api.metric("polls_in_flight", &[("server", "hung")]).await >= 4.0 })
-        .await;
+    until("its calls hang", || async { daemon.api.count("polls_in_flight", &[("server", "hung")]).await >= 4 }).await;
     let now = listen(&live).await;
     keeps(&before, &now);
     for task in audit::details(&daemon.api).await {
@@ -100,18 +99,18 @@ async fn a_server_that_is_gone_costs_a_few_probes_and_its_tasks_say_so_149() {
     let before = tasks_on_the_healthy_one(&daemon.api, &live).await;
 
     gone.kill().await.unwrap();
-    let failed = || async { daemon.api.metric("polls_total", &[("server", "gone"), ("outcome", "transport")]).await };
+    let failed = || async { daemon.api.count("polls_total", &[("server", "gone"), ("outcome", "transport")]).await };
     until("its tasks are degraded", || async {
         let tasks = daemon.api.tasks().await.unwrap();
         tasks.iter().filter(|task| task["tracking_degraded"] == true).count() == 100
     })
     .await;
-    assert_eq!(daemon.api.metric("breaker_open", &[("server", "gone")]).await, 1.0);
+    assert_eq!(daemon.api.count("breaker_open", &[("server", "gone")]).await, 1);
     let probes = failed().await;
     let now = listen(&live).await;
     let probes = failed().await - probes;
     keeps(&before, &now);
-    assert!(probes <= 4.0 * LISTEN.as_secs_f64(), "{probes} probes in {LISTEN:?}");
+    assert!(probes <= 4 * LISTEN.as_secs(), "{probes} probes in {LISTEN:?}");
     for task in audit::details(&daemon.api).await {
         assert_eq!(task["status"], "working");
         assert_eq!(task["last_poll_error"].is_null(), task["server_name"] == "live", "{task}");
@@ -145,7 +144,7 @@ async fn retry_after_is_honoured_and_leaves_the_healthy_one_alone_25_135() {
 
     busy.state.faults.status.store(0, Ordering::Relaxed);
     until("its tasks are polled again", || async {
-        daemon.api.metric("breaker_open", &[("server", "busy")]).await == 0.0
+        daemon.api.count("breaker_open", &[("server", "busy")]).await == 0
             && audit::details(&daemon.api).await.iter().all(|task| task["consecutive_poll_error_count"] == 0)
     })
     .await;

@@ -17,7 +17,7 @@ async fn sigterm_during_hung_polls_ends_promptly_and_blames_no_task_31_36_51() {
     let ids = first.api.submit_many("s", &json!({"end": "never", "poll_after_seconds": 0.3}), 40).await;
     until("each is polled", || async { fake.state.core.truths().iter().all(|truth| truth.polls > 0) }).await;
     fake.state.faults.hang.store(true, Ordering::Relaxed);
-    until("polls hang", || async { first.api.metric("polls_in_flight", &[("server", "s")]).await >= 8.0 }).await;
+    until("polls hang", || async { first.api.count("polls_in_flight", &[("server", "s")]).await >= 8 }).await;
 
     let took = first.stop().await;
     // Half of the grace period goes to calls that may still end.
@@ -54,7 +54,7 @@ async fn a_second_signal_ends_at_once_and_the_next_daemon_takes_over() {
     daemon.start().await;
     daemon.api.submit_many("s", &json!({"end": "never", "poll_after_seconds": 0.3}), 10).await;
     fake.state.faults.hang.store(true, Ordering::Relaxed);
-    until("polls hang", || async { daemon.api.metric("polls_in_flight", &[("server", "s")]).await >= 8.0 }).await;
+    until("polls hang", || async { daemon.api.count("polls_in_flight", &[("server", "s")]).await >= 8 }).await;
     daemon.sigterm();
     until("it drains", || async { daemon.log().contains("draining") }).await;
     daemon.sigterm();
