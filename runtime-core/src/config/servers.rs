@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::environment::reference;
 use super::extensions::{DEFAULT_INIT_TIMEOUT, Definition, Interceptor};
-use super::{ConfigError, CredentialSource, Environment, Extensions, ServerConfig, transport};
+use super::{ConfigError, CredentialSource, Environment, Extensions, ServerConfig, Transport, transport};
 use crate::task::Toolset;
 use crate::task::limits::{SERVER_NAME_MAX_CHARS, TASK_NAME_MAX_CHARS};
 
@@ -108,6 +108,11 @@ impl Extensions {
             };
             server.definition = Definition(expanded);
             if server.enabled {
+                if matches!(server.transport, Transport::Stdio { .. }) {
+                    self.warnings.extend(server.credentials.iter().map(|source| {
+                        format!("{file}: {at}.{} has no effect on a stdio server and is ignored", source.key())
+                    }));
+                }
                 self.warnings.extend(unset.iter().map(|warning| format!("{file}: {warning}")));
             }
             self.servers.insert(name.clone(), server);
