@@ -66,7 +66,10 @@ fn an_unknown_key_names_line_column_and_the_nearest_key() {
     assert!(error.contains("line 4, column 3"), "{error}");
     assert!(error.contains("mcp_tasks.lease_secnds") && error.contains("did you mean lease_seconds?"), "{error}");
     let error = load_with("", &[("MCP_TASKD__MCP_TASKS__LEASE_SECOND", "1")], &[]).unwrap_err();
-    assert!(error.contains("MCP_TASKD__MCP_TASKS__LEASE_SECOND") && error.contains("mcp_tasks.lease_seconds"), "{error}");
+    assert!(
+        error.contains("MCP_TASKD__MCP_TASKS__LEASE_SECOND") && error.contains("mcp_tasks.lease_seconds"),
+        "{error}"
+    );
     assert!(load_with("", &[], &[("nonsense", "1")]).unwrap_err().contains("nonsense"));
 }
 
