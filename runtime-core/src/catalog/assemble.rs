@@ -49,7 +49,7 @@ pub(super) fn assemble(servers: &[(Server, Option<Discovered>)], rules: &Rules) 
         match discovered {
             None => {}
             Some(Err(error)) => {
-                view.problems.push(format!("server {}: its tools could not be listed: {error}", server.name))
+                view.problems.push(format!("server {}: its tools could not be listed: {error}", server.name));
             }
             Some(Ok(tools)) => {
                 let missing = missing(server, tools);

@@ -15,9 +15,9 @@ use crate::upstream::{SharedUpstream, Upstreams};
 
 /// A server that failed is asked again after this long, doubling up to [`MAX_RETRY`].
 const MIN_RETRY: Duration = Duration::from_secs(2);
-const MAX_RETRY: Duration = Duration::from_secs(60);
+const MAX_RETRY: Duration = Duration::from_mins(1);
 /// Bounds a discovery where the server's configuration does not (99).
-const MAX_DISCOVERY: Duration = Duration::from_secs(300);
+const MAX_DISCOVERY: Duration = Duration::from_mins(5);
 
 /// The tools of all enabled servers, cached server by server.
 pub struct Catalog {

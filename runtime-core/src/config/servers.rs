@@ -76,7 +76,7 @@ impl Extensions {
                 // Other programs' parts of the file (83).
                 "skills" | "middlewares" => {}
                 other => {
-                    loaded.warnings.push(format!("{file}: {other} is not one of this program's keys and is ignored"))
+                    loaded.warnings.push(format!("{file}: {other} is not one of this program's keys and is ignored"));
                 }
             }
         }
@@ -169,10 +169,13 @@ fn kind(error: &serde_json::Error) -> &'static str {
 fn expand(value: &Value, at: &str, environment: &Environment, unset: &mut Vec<String>) -> Value {
     match value {
         Value::String(text) => match reference(text) {
-            Some(name) => environment.get(name).map(Into::into).unwrap_or_else(|| {
-                unset.push(format!("{at}: environment variable {name} is not set; using an empty string"));
-                Value::String(String::new())
-            }),
+            Some(name) => environment.get(name).map_or_else(
+                || {
+                    unset.push(format!("{at}: environment variable {name} is not set; using an empty string"));
+                    Value::String(String::new())
+                },
+                Into::into,
+            ),
             None => value.clone(),
         },
         Value::Array(items) => items
@@ -249,7 +252,7 @@ impl Reader<'_> {
         };
         let mut server = ServerConfig::new(name, transport);
         server.enabled = enabled;
-        server.description = self.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+        server.description = self.get("description").and_then(Value::as_str).map(ToOwned::to_owned).unwrap_or_default();
         server.tool_name_prefix = tool_name_prefix;
         server.session_init_timeout = session_init_timeout;
         server.tool_call_timeout = tool_call_timeout;
