@@ -117,7 +117,7 @@ async fn follow(
     let mut to_answer = true;
     while Instant::now() < deadline {
         let tasks = told.look(agent, names, show).await?;
-        if tasks.iter().all(|task| told.ended(task)) {
+        if tasks.iter().all(ended) {
             return Ok(());
         }
         if let Some(id) = to_cancel.take() {
@@ -161,10 +161,10 @@ impl Told {
         }
         Ok(tasks)
     }
+}
 
-    fn ended(&self, task: &Value) -> bool {
-        task["status"].as_str().is_some_and(|status| matches!(status, "completed" | "failed" | "cancelled"))
-    }
+fn ended(task: &Value) -> bool {
+    task["status"].as_str().is_some_and(|status| matches!(status, "completed" | "failed" | "cancelled"))
 }
 
 async fn summary(agent: &Agent, names: &HashMap<String, String>, reports: &Reports, show: &Show) -> anyhow::Result<()> {

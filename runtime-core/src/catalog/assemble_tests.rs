@@ -1,3 +1,5 @@
+//! What agents see of which answers.
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What is refused at start.
+
 use std::path::Path;
 
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Where settings come from, and what is wrong with them.
+
 use std::fs;
 
 use secrecy::ExposeSecret as _;

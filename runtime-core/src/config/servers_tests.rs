@@ -1,3 +1,5 @@
+//! Servers and toolsets, read and refused.
+
 use std::fs;
 
 use secrecy::ExposeSecret as _;
