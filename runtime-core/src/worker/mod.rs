@@ -54,6 +54,8 @@ pub struct Options {
     pub polls: bool,
     /// The machine's name.
     pub host: String,
+    /// How long ended tasks are kept; for ever where `None`.
+    pub retention: Option<Duration>,
 }
 
 /// What the parts of a worker share.
