@@ -237,6 +237,12 @@ impl Worker {
         self.context.boot().saturating_sub(beat)
     }
 
+    /// Whether the lease is certain: renewed within its length, and no refusal since.
+    pub fn is_leased(&self) -> bool {
+        let context = &self.context;
+        context.worker().is_some() && context.boot() < context.renewed() + context.options.lease
+    }
+
     /// Ids of tasks whose row this process has just changed.
     pub fn changes(&self) -> broadcast::Receiver<Arc<str>> {
         self.context.changes.subscribe()
