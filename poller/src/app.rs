@@ -132,6 +132,7 @@ impl Process {
         let mut runtime = wiring::start(configuration, &store, role, polls, &registry).await?;
 
         let pulse = runtime.pulse.take().unwrap_or_else(|| Box::new(|| Duration::ZERO));
+        let lease = runtime.lease.take().unwrap_or_else(|| Box::new(|| true));
         let daemon = Daemon {
             tasks: Arc::clone(&runtime.tasks),
             queries: store.clone(),
@@ -140,7 +141,7 @@ impl Process {
             policy: settings.mcp_tasks.policy(),
             builtin_tools: settings.gateway.builtin_tools,
             authenticator: Arc::new(authenticator(settings)?),
-            health: Arc::new(Health::new(polls, pulse)),
+            health: Arc::new(Health::new(polls, pulse, lease)),
             shutdown: shutdown.clone(),
             metrics,
             clock: Arc::clone(&runtime.clock),

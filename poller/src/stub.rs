@@ -51,7 +51,7 @@ pub fn json(text: &str) -> Box<RawValue> {
 /// A daemon in front of a stub.
 pub fn daemon(stub: Stub) -> (Daemon, Arc<Stub>) {
     let stub = Arc::new(stub);
-    let health = Health::new(true, Box::new(|| Duration::ZERO));
+    let health = Health::new(true, Box::new(|| Duration::ZERO), Box::new(|| true));
     health.set_started();
     let daemon = Daemon {
         tasks: stub.clone(),
@@ -239,6 +239,10 @@ impl Registry for Stub {
     }
 
     async fn delete_dead(&self) -> StoreResult<u64> {
+        Ok(0)
+    }
+
+    async fn prune(&self, _: Millis, _: u32) -> StoreResult<u64> {
         Ok(0)
     }
 }

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use crate::daemon::{Tasks, Tools};
 use crate::exit::{Failure, Result};
-use crate::health::Pulse;
+use crate::health::{Lease, Pulse};
 
 /// What is left of the grace period for closing sessions and connections after the drain.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -133,6 +133,8 @@ pub struct Runtime {
     pub clock: Arc<dyn Clock>,
     /// How long ago the worker loop last ran.
     pub pulse: Option<Pulse>,
+    /// Whether the worker's lease is certain.
+    pub lease: Option<Lease>,
     core: runtime::Runtime,
     upstreams: Upstreams,
     grace: Duration,
@@ -164,6 +166,7 @@ pub async fn start(
         })?;
     let catalog = Catalog::new(extensions, &upstreams, settings);
     let worker = core.service().worker().clone();
+    let leased = worker.clone();
     let clock = worker.clock();
     let grace = Duration::from_secs(settings.server.shutdown_grace_seconds).saturating_sub(CLOSING);
     Ok(Runtime {
@@ -171,6 +174,7 @@ pub async fn start(
         tools: Arc::new(Discovered { catalog, upstreams: upstreams.clone() }),
         clock,
         pulse: Some(Box::new(move || worker.since_beat())),
+        lease: Some(Box::new(move || leased.is_leased())),
         core,
         upstreams,
         grace,

@@ -2,6 +2,7 @@
 
 pub mod daemon;
 pub mod fake;
+pub mod faulty;
 pub mod postgres;
 pub mod scripted;
 pub mod wait;

@@ -77,13 +77,12 @@ pub async fn stats(State(api): State<Api>, _: OperatorCaller) -> Result<Response
 
 /// `GET /api/features` (35).
 pub async fn features(State(api): State<Api>, _: Identity) -> Response {
-    let versions = rmcp::model::ProtocolVersion::KNOWN_VERSIONS;
     json(
         StatusCode::OK,
         &serde_json::json!({
             "mcp_tasks": { "enabled": api.daemon.health.polls() },
             "version": env!("CARGO_PKG_VERSION"),
-            "mcp_protocol_versions": versions.iter().map(rmcp::model::ProtocolVersion::as_str).collect::<Vec<_>>(),
+            "mcp_protocol_versions": crate::gateway::protocol_versions(),
             "store": api.daemon.queries.backend(),
         }),
     )

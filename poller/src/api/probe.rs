@@ -96,6 +96,15 @@ async fn checks(api: &Api) -> Vec<Check> {
     } else {
         Check::new("store", Health::Failed, "the store does not answer".to_owned())
     });
+    checks.push(if daemon.health.is_leased() {
+        Check::new("lease", Health::Ok, None)
+    } else {
+        Check::new(
+            "lease",
+            Health::Failed,
+            "this worker's lease is not renewed; the store does not take writes".to_owned(),
+        )
+    });
     if reachable {
         checks.push(schema(api).await);
         checks.push(workers(api).await);

@@ -1,3 +1,5 @@
+//! The REST surface, through the whole router.
+
 use axum::body::{Body, to_bytes};
 use axum::response::Response;
 use futures_util::StreamExt as _;

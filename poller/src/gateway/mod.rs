@@ -31,6 +31,11 @@ const INSTRUCTIONS: &str = "Some tools start background tasks: they answer at on
     for minutes or days. The daemon follows each task by itself, so do not wait for one or ask about it again and \
     again; go on with other work, and look it up when its result is needed.";
 
+/// The protocol versions that agents may speak, oldest first.
+pub fn protocol_versions() -> Vec<&'static str> {
+    rmcp::model::ProtocolVersion::KNOWN_VERSIONS.iter().map(rmcp::model::ProtocolVersion::as_str).collect()
+}
+
 /// The MCP server, one value for all connections.
 #[derive(Debug, Clone)]
 pub struct Gateway {

@@ -1,3 +1,5 @@
+//! The MCP surface, through HTTP.
+
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};

@@ -54,6 +54,8 @@ pub struct Options {
     pub polls: bool,
     /// The machine's name.
     pub host: String,
+    /// How long ended tasks are kept; for ever where `None`.
+    pub retention: Option<Duration>,
 }
 
 /// What the parts of a worker share.
@@ -237,6 +239,12 @@ impl Worker {
     pub fn since_beat(&self) -> Duration {
         let beat = Duration::from_millis(self.context.beat_ms.load(Ordering::Relaxed).unsigned_abs());
         self.context.boot().saturating_sub(beat)
+    }
+
+    /// Whether the lease is certain: renewed within its length, and no refusal since.
+    pub fn is_leased(&self) -> bool {
+        let context = &self.context;
+        context.worker().is_some() && context.boot() < context.renewed() + context.options.lease
     }
 
     /// Ids of tasks whose row this process has just changed.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::Context;
 use super::actor::Message;
@@ -14,8 +15,12 @@ use crate::store::{StoreError, WorkerId, WorkerRecord};
 
 /// Rows freed by one statement.
 const CHUNK: u32 = 1_000;
-/// Rounds, of about a second, between two sweeps of the state directory.
-const SWEEP: u64 = 60;
+/// Ended tasks deleted by one statement.
+const PRUNED: u32 = 500;
+/// Between two looks for ended tasks to delete.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// Between two sweeps of the state directory.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// The other workers, as last seen.
 #[derive(Debug, Clone, Default)]
@@ -32,11 +37,19 @@ pub(super) struct Fleet {
 pub(super) async fn run(context: Arc<Context>, messages: mpsc::UnboundedSender<Message>) {
     let mut observer = Observer::default();
     let predecessors = Predecessors::new(&context.options.state_dir);
-    for round in 0_u64.. {
+    let mut next_prune = Instant::now();
+    let mut next_sweep = Instant::now();
+    loop {
+        if let Some(retention) = context.options.retention.filter(|_| Instant::now() >= next_prune) {
+            // A full chunk means that there is more; a short rest keeps the deletes from crowding the writes.
+            let full = prune(&context, retention).await;
+            next_prune = Instant::now() + if full { Duration::ZERO } else { PRUNE_EVERY };
+        }
         if let Some(own) = context.worker() {
             match look_after(&context, &own, &mut observer, &predecessors).await {
                 Ok((fleet, freed, workers)) => {
-                    if round % SWEEP == 0 {
+                    if Instant::now() >= next_sweep {
+                        next_sweep = Instant::now() + SWEEP_EVERY;
                         predecessors.sweep(&workers);
                     }
                     let _ = messages.send(Message::Fleet(fleet));
@@ -85,6 +98,21 @@ async fn look_after(
         heartbeats: others().map(|row| (row.info.id.clone(), row.heartbeat_count)).collect(),
     };
     Ok((fleet, freed, workers.rows))
+}
+
+/// Deletes a chunk of tasks that ended long ago, with their events; whether there may be more.
+async fn prune(context: &Context, retention: Duration) -> bool {
+    let ended_before = context.now().saturating_sub(i64::try_from(retention.as_millis()).unwrap_or(i64::MAX));
+    match context.store.prune(ended_before, PRUNED).await {
+        Ok(pruned) => {
+            context.metrics.rows_written.with_label_values(&["prune"]).inc_by(pruned);
+            pruned >= u64::from(PRUNED)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "ended tasks cannot be pruned");
+            false
+        }
+    }
 }
 
 /// Frees the rows of every dead worker, in chunks.

@@ -57,7 +57,7 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    Register, Heartbeat, Workers, MarkDead, FreeDead, DeleteDead,
+    Register, Heartbeat, Workers, MarkDead, FreeDead, DeleteDead, Ended, PruneEvents, PruneTasks,
     ClaimPolls, ClaimCancels, Quarantine, Owned, LoadOwned, Apply, InsertEvents, Inspect,
     InsertIntent, FindByKey, RecordSubmitted, DiscardIntent, IsTracked, RequestCancel, MakeDue,
     FindTask, TasksOfThread, TasksOfUser, TasksInStatus, TasksActive, Tasks,

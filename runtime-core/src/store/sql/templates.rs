@@ -125,6 +125,22 @@ impl Sql {
                 "DELETE FROM workers WHERE live = 0
                     AND NOT EXISTS (SELECT 1 FROM mcp_tasks WHERE mcp_tasks.lease_owner = workers.id) RETURNING id",
             ),
+            Self::Ended => Template::same(
+                "ended",
+                "ii",
+                "SELECT id FROM mcp_tasks WHERE completed_at IS NOT NULL AND completed_at < $1
+                ORDER BY completed_at, id LIMIT $2",
+            ),
+            Self::PruneEvents => Template::same(
+                "prune_events",
+                "t",
+                "DELETE FROM task_events WHERE task_id IN ({texts:1}) RETURNING sequence",
+            ),
+            Self::PruneTasks => Template::same(
+                "prune_tasks",
+                "t",
+                "DELETE FROM mcp_tasks WHERE id IN ({texts:1}) AND completed_at IS NOT NULL RETURNING id",
+            ),
             _ => return None,
         })
     }

@@ -52,6 +52,6 @@ fn builder() -> ClientBuilder {
         .pool_idle_timeout(Duration::from_secs(90))
         .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
         .tcp_nodelay(true)
-        .tcp_keepalive(Duration::from_secs(60))
+        .tcp_keepalive(Duration::from_mins(1))
         .http2_keep_alive_interval(Duration::from_secs(30))
 }
