@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api;
 use crate::auth::Authenticator;
 use crate::daemon::Daemon;
 use crate::exit::{Exit, Failure, Result};
@@ -21,7 +22,6 @@ use crate::health::Health;
 use crate::lifecycle::Shutdown;
 use crate::metrics::Metrics;
 use crate::wiring::{self, Backing, Configuration, Origins, Runtime};
-use crate::{api, view};
 
 /// How long an unreachable store is retried at start.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
@@ -132,6 +132,7 @@ impl Process {
         let mut runtime = wiring::start(configuration, &store, role, polls, &registry).await?;
 
         let pulse = runtime.pulse.take().unwrap_or_else(|| Box::new(|| Duration::ZERO));
+        let lease = runtime.lease.take().unwrap_or_else(|| Box::new(|| true));
         let daemon = Daemon {
             tasks: Arc::clone(&runtime.tasks),
             queries: store.clone(),
@@ -140,7 +141,7 @@ impl Process {
             policy: settings.mcp_tasks.policy(),
             builtin_tools: settings.gateway.builtin_tools,
             authenticator: Arc::new(authenticator(settings)?),
-            health: Arc::new(Health::new(polls, pulse)),
+            health: Arc::new(Health::new(polls, pulse, lease)),
             shutdown: shutdown.clone(),
             metrics,
             clock: Arc::clone(&runtime.clock),
@@ -199,25 +200,29 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
     let shutdown = Shutdown::new();
     shutdown.watch_signals(Duration::from_secs(server.shutdown_grace_seconds)).map_err(anyhow::Error::from)?;
     // An address that is taken is known before anything is started.
-    let public = bind(server.listen, "server.listen").await?;
     let admin = match server.admin_listen {
         Some(address) => Some(bind(address, "server.admin_listen").await?),
         None => None,
+    };
+    // A worker has nothing to serve but probes and metrics.
+    let main = match (role, &admin) {
+        (Role::Worker, Some(_)) => None,
+        _ => Some(bind(server.listen, "server.listen").await?),
     };
 
     let process = Process::start(&configuration, role.as_str(), role != Role::Gateway, &shutdown).await?;
     let daemon = process.daemon.clone();
     let closing = CancellationToken::new();
     let mut servers = JoinSet::new();
-    let gateway = gateway::routes(Gateway::new(daemon.clone()), &shutdown);
-    let routes = match (role, &admin) {
-        (Role::Worker, Some(_)) => None,
-        (Role::Worker, None) => Some(api::admin(daemon.clone())),
-        (_, admin) => Some(api::public(daemon.clone(), gateway, admin.is_none())),
-    };
-    if let Some(routes) = routes {
-        tracing::info!(address = %local(&public), role = role.as_str(), store = daemon.queries.backend(), "listening");
-        servers.spawn(run_server(public, routes, closing.clone()));
+    if let Some(main) = main {
+        tracing::info!(address = %local(&main), role = role.as_str(), store = daemon.queries.backend(), "listening");
+        let routes = if role == Role::Worker {
+            api::admin(daemon.clone())
+        } else {
+            let gateway = gateway::routes(Gateway::new(daemon.clone()), &shutdown);
+            api::public(daemon.clone(), gateway, admin.is_none())
+        };
+        servers.spawn(run_server(main, routes, closing.clone()));
     }
     if let Some(admin) = admin {
         tracing::info!(address = %local(&admin), "listening for probes and metrics");
@@ -291,8 +296,7 @@ pub async fn schema_version(origins: &Origins) -> Result<(i64, Option<i64>)> {
 pub async fn check_connections(configuration: &Configuration) -> Result<Vec<String>> {
     let shutdown = Shutdown::new();
     let process = Process::start(configuration, "check", false, &shutdown).await?;
-    let view = process.daemon.tools.view().await;
-    let problems = view.problems.iter().filter_map(|problem| view::public_error(Some(problem))).collect();
+    let problems = process.daemon.tools.problems().await;
     process.stop().await?;
     Ok(problems)
 }

@@ -20,8 +20,6 @@ pub enum Scope {
     Tasks,
     /// All users' tasks, workers.
     Operator,
-    /// Configuration.
-    Admin,
 }
 
 /// The scopes of a caller.
@@ -31,13 +29,11 @@ pub struct Scopes {
     pub tasks: bool,
     /// [`Scope::Operator`].
     pub operator: bool,
-    /// [`Scope::Admin`].
-    pub admin: bool,
 }
 
 impl Scopes {
     /// Every scope.
-    pub const ALL: Self = Self { tasks: true, operator: true, admin: true };
+    pub const ALL: Self = Self { tasks: true, operator: true };
 }
 
 /// A caller.
@@ -57,7 +53,6 @@ impl Identity {
         let (open, name) = match scope {
             Scope::Tasks => (self.scopes.tasks, "tasks"),
             Scope::Operator => (self.scopes.operator, "operator"),
-            Scope::Admin => (self.scopes.admin, "admin"),
         };
         if open { Ok(()) } else { Err(Denied::Scope(name)) }
     }
@@ -186,11 +181,7 @@ mod tests {
 
     #[test]
     fn a_scope_that_is_missing_is_named() {
-        let caller = Identity {
-            user_id: "ada".into(),
-            scopes: Scopes { tasks: true, operator: false, admin: false },
-            act_as: false,
-        };
+        let caller = Identity { user_id: "ada".into(), scopes: Scopes { tasks: true, operator: false }, act_as: false };
         assert_eq!(caller.require(Scope::Tasks), Ok(()));
         assert_eq!(caller.require(Scope::Operator), Err(Denied::Scope("operator")));
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mcp_taskd_core::catalog::{Tool, View};
+use mcp_taskd_core::catalog::Tool;
 use mcp_taskd_core::clock::{Clock, Millis};
 use mcp_taskd_core::service::{Access, AgentCancel, Service, ServiceError, Submit, Submitted};
 use mcp_taskd_core::store::{Page, Queries, Registry, TaskFilter};
@@ -80,11 +80,17 @@ impl Tasks for Service {
 /// The tools that agents see, and the way to the ordinary ones.
 #[async_trait]
 pub trait Tools: Send + Sync {
-    /// The catalogue as it is now; discovers first where it must.
-    async fn view(&self) -> Arc<View>;
+    /// The visible tools; discovers first where it must.
+    async fn tools(&self) -> Vec<Arc<Tool>>;
 
-    /// The catalogue as it was last seen, without asking any server.
-    fn last_view(&self) -> Arc<View>;
+    /// The tool with this visible name.
+    async fn find(&self, name: &str) -> Option<Arc<Tool>>;
+
+    /// What is wrong with the catalogue; discovers first where it must.
+    async fn problems(&self) -> Vec<String>;
+
+    /// What was wrong with it when it was last looked at; asks no server.
+    fn last_problems(&self) -> Vec<String>;
 
     /// Calls an ordinary tool; the answer is the server's own `CallToolResult`.
     async fn call(&self, tool: &Tool, arguments: &RawValue, scope: &Scope) -> Result<Box<RawValue>, CallError>;

@@ -4,22 +4,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a worker loop may be silent before the process counts as stuck; its ticks are a second at most.
-pub const MAX_SILENCE: Duration = Duration::from_secs(60);
+pub const MAX_SILENCE: Duration = Duration::from_mins(1);
 
 /// How long ago the worker loop last ran; liveness asks it and nothing else, never the database.
 pub type Pulse = Box<dyn Fn() -> Duration + Send + Sync>;
+
+/// Whether the worker's lease is certain; without it nothing is polled and no submit recorded.
+pub type Lease = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The process's own state.
 pub struct Health {
     started: AtomicBool,
     polls: bool,
     pulse: Pulse,
+    lease: Lease,
 }
 
 impl Health {
     /// A process that is starting; `polls` where it polls tasks.
-    pub fn new(polls: bool, pulse: Pulse) -> Self {
-        Self { started: AtomicBool::new(false), polls, pulse }
+    pub fn new(polls: bool, pulse: Pulse, lease: Lease) -> Self {
+        Self { started: AtomicBool::new(false), polls, pulse, lease }
+    }
+
+    /// Whether the worker's lease is certain.
+    pub fn is_leased(&self) -> bool {
+        (self.lease)()
     }
 
     /// Start-up is over.

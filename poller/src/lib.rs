@@ -13,6 +13,8 @@ mod gateway;
 mod health;
 mod lifecycle;
 mod metrics;
+#[cfg(test)]
+mod stub;
 mod telemetry;
 mod view;
 mod wiring;

@@ -33,11 +33,6 @@ impl Shutdown {
         self.soft.is_cancelled()
     }
 
-    /// Whether the drain was cut short.
-    pub fn is_aborted(&self) -> bool {
-        self.hard.is_cancelled()
-    }
-
     /// The token of the soft stop.
     pub fn soft(&self) -> &CancellationToken {
         &self.soft
@@ -117,6 +112,6 @@ mod tests {
         let started = tokio::time::Instant::now();
         shutdown.hard().cancelled().await;
         assert_eq!(started.elapsed().as_secs(), 30);
-        assert!(shutdown.is_draining() && shutdown.is_aborted());
+        assert!(shutdown.is_draining());
     }
 }

@@ -91,11 +91,6 @@ impl Metrics {
         })
     }
 
-    /// The registry that others register into.
-    pub fn registry(&self) -> &Registry {
-        &self.registry
-    }
-
     /// Counts a request.
     pub fn record_http(&self, method: &str, route: &str, code: u16, took: Duration) {
         let code = code.to_string();

@@ -150,6 +150,7 @@ pub fn event(event: &EventRecord) -> Event<'_> {
 }
 
 /// A worker, for operators.
+#[expect(clippy::struct_field_names, reason = "the JSON's names")]
 #[derive(Debug, Serialize)]
 pub struct Worker<'a> {
     worker_id: &'a str,

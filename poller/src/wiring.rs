@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mcp_taskd_core::catalog::{Catalog, Tool, View};
+use mcp_taskd_core::catalog::{Catalog, Tool};
 use mcp_taskd_core::clock::{Clock, SystemClock};
 use mcp_taskd_core::config::{self, Backend, ConfigError, Environment, Extensions, LoadOptions, Settings};
 use mcp_taskd_core::runtime;
@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use crate::daemon::{Tasks, Tools};
 use crate::exit::{Failure, Result};
-use crate::health::Pulse;
+use crate::health::{Lease, Pulse};
 
 /// What is left of the grace period for closing sessions and connections after the drain.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -65,6 +65,11 @@ pub fn show(configuration: &Configuration) -> serde_json::Value {
     })
 }
 
+/// The JSON Schema of `config.yaml`.
+pub fn schema() -> serde_json::Value {
+    config::json_schema()
+}
+
 /// A connected store, and what only its owner does with it.
 pub struct Backing {
     /// The ports.
@@ -83,7 +88,7 @@ pub async fn connect(settings: &Settings) -> std::result::Result<Backing, StoreE
         Backend::Sqlite => {
             let folder = database.sqlite_dir.as_ref().unwrap_or(&settings.server.state_dir);
             create(folder)?;
-            SqlStore::connect_sqlite(folder.join("mcp-taskd.db")).await?
+            SqlStore::connect_sqlite(folder.join("mcp-taskd.sqlite3")).await?
         }
         Backend::Postgres => {
             // Loading has seen to it that there is one.
@@ -128,6 +133,8 @@ pub struct Runtime {
     pub clock: Arc<dyn Clock>,
     /// How long ago the worker loop last ran.
     pub pulse: Option<Pulse>,
+    /// Whether the worker's lease is certain.
+    pub lease: Option<Lease>,
     core: runtime::Runtime,
     upstreams: Upstreams,
     grace: Duration,
@@ -159,6 +166,7 @@ pub async fn start(
         })?;
     let catalog = Catalog::new(extensions, &upstreams, settings);
     let worker = core.service().worker().clone();
+    let leased = worker.clone();
     let clock = worker.clock();
     let grace = Duration::from_secs(settings.server.shutdown_grace_seconds).saturating_sub(CLOSING);
     Ok(Runtime {
@@ -166,6 +174,7 @@ pub async fn start(
         tools: Arc::new(Discovered { catalog, upstreams: upstreams.clone() }),
         clock,
         pulse: Some(Box::new(move || worker.since_beat())),
+        lease: Some(Box::new(move || leased.is_leased())),
         core,
         upstreams,
         grace,
@@ -188,12 +197,20 @@ struct Discovered {
 
 #[async_trait]
 impl Tools for Discovered {
-    async fn view(&self) -> Arc<View> {
-        self.catalog.view().await
+    async fn tools(&self) -> Vec<Arc<Tool>> {
+        self.catalog.view().await.tools.clone()
     }
 
-    fn last_view(&self) -> Arc<View> {
-        self.catalog.last_view()
+    async fn find(&self, name: &str) -> Option<Arc<Tool>> {
+        self.catalog.view().await.find(name).cloned()
+    }
+
+    async fn problems(&self) -> Vec<String> {
+        self.catalog.view().await.problems.clone()
+    }
+
+    fn last_problems(&self) -> Vec<String> {
+        self.catalog.last_view().problems.clone()
     }
 
     async fn call(

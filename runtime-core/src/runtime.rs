@@ -63,6 +63,7 @@ impl Runtime {
             role: process.role,
             polls: settings.enabled && process.polls,
             host: host(),
+            retention: settings.retention_days.map(|days| Duration::from_secs(u64::from(days) * 86_400)),
         };
         let driver = routes.driver(settings.limits());
         let clock = Arc::new(StoreClock::new(SystemClock));

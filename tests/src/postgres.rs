@@ -3,6 +3,7 @@
 //! The server is started by a shell that waits on a pipe which only the test process holds: however the process ends, the pipe
 //! closes, and the shell stops the server and removes its directory. `TEST_DATABASE_URL` names a running server instead.
 
+use std::io::Write as _;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -16,18 +17,25 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
 /// How long a server may take from nothing to its first answer.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Makes a cluster, runs a server on it, and ends it when standard input does. `$1` programs, `$2` directory.
+/// Makes a cluster, runs a server on it, stops and starts it as the lines on standard input say, and ends it when those do.
+/// `$1` programs, `$2` directory.
 const SCRIPT: &str = r#"
 bin=$1; dir=$2; cd "$dir" || exit 1
 "$bin/initdb" -D data -U postgres -A trust -E UTF8 --locale=C --no-sync >log 2>&1 || exit 1
-"$bin/postgres" -D data -k "$dir" -c listen_addresses= -c fsync=off -c full_page_writes=off -c max_connections=300 \
-    -c shared_buffers=64MB -c deadlock_timeout=100ms >>log 2>&1 </dev/null &
-postgres=$!
-while read -r _; do :; done
-kill -QUIT "$postgres" 2>/dev/null
-wait "$postgres"
+start() {
+    "$bin/postgres" -D data -k "$dir" -c listen_addresses= -c fsync=off -c full_page_writes=off -c max_connections=300 \
+        -c shared_buffers=64MB -c deadlock_timeout=100ms >>log 2>&1 </dev/null &
+    postgres=$!
+}
+stop() {
+    kill -QUIT "$postgres" 2>/dev/null
+    wait "$postgres"
+}
+start
+while read -r word; do "$word"; done
+stop
 rm -rf "$dir"
 "#;
 
@@ -44,7 +52,7 @@ enum Place {
         directory: PathBuf,
         child: Mutex<Child>,
         /// What the shell waits on.
-        _lifeline: ChildStdin,
+        lifeline: Mutex<ChildStdin>,
     },
     /// Named by `TEST_DATABASE_URL`.
     Given(String),
@@ -63,9 +71,7 @@ pub async fn database() -> TestDatabase {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let server = server();
     let name = format!("taskd_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let mut admin = server.ready().await;
-    sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut admin).await.expect("a new database");
-    admin.close().await.expect("closed");
+    server.create(&name).await;
     TestDatabase { url: server.url(&name), name, given: matches!(server.place, Place::Given(_)) }
 }
 
@@ -113,9 +119,14 @@ impl Server {
         if let Ok(url) = std::env::var("TEST_DATABASE_URL") {
             return Self { place: Place::Given(url) };
         }
-        let programs = find_programs().unwrap_or_else(|| {
+        Self::private().unwrap_or_else(|| {
             panic!("no PostgreSQL server found: `apt-get install -y postgresql`, or set TEST_DATABASE_URL")
-        });
+        })
+    }
+
+    /// A server of the caller's own, that it may stop; `None` where there are no programs to start one.
+    pub fn private() -> Option<Self> {
+        let programs = find_programs()?;
         let directory = tempfile::Builder::new().prefix("taskd-pg-").tempdir().expect("a directory").keep();
         let mut command = Command::new("sh");
         command.arg("-c").arg(SCRIPT).arg("sh").arg(&programs).arg(&directory);
@@ -130,7 +141,34 @@ impl Server {
         }
         let mut child = command.spawn().expect("a shell");
         let lifeline = child.stdin.take().expect("its standard input");
-        Self { place: Place::Private { directory, child: Mutex::new(child), _lifeline: lifeline } }
+        Some(Self { place: Place::Private { directory, child: Mutex::new(child), lifeline: Mutex::new(lifeline) } })
+    }
+
+    /// Stops a private server at once, as a crash of it does; [`Server::resume`] starts it again.
+    pub fn crash(&self) {
+        self.tell("stop");
+    }
+
+    /// Starts a private server that was stopped.
+    pub fn resume(&self) {
+        self.tell("start");
+    }
+
+    fn tell(&self, word: &str) {
+        let Place::Private { lifeline, .. } = &self.place else {
+            panic!("TEST_DATABASE_URL's server is not ours to stop")
+        };
+        writeln!(lifeline.lock().expect("unpoisoned"), "{word}").expect("the shell listens");
+    }
+
+    /// Creates a database.
+    pub async fn create(&self, name: &str) {
+        let mut admin = self.ready().await;
+        sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name}")))
+            .execute(&mut admin)
+            .await
+            .expect("a new database");
+        admin.close().await.expect("closed");
     }
 
     /// The postmaster's process id; `None` for a server that was not started here, or is down.

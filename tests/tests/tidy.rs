@@ -10,7 +10,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("contract", &["task"]),
     ("config", &["task"]),
     ("store", &["task", "clock"]),
-    ("upstream", &["config"]),
+    ("upstream", &["config", "task", "clock"]),
     ("catalog", &["upstream", "config", "task"]),
     ("driver", &["upstream", "config", "contract", "task"]),
     ("worker", &["driver", "contract", "store", "task", "clock"]),
@@ -25,7 +25,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("process_wrap", &["runtime-core/src/upstream"]),
     ("rmcp", &["poller/src/gateway", "poller/src/demo"]),
     ("axum", &["poller/src/api", "poller/src/auth.rs", "poller/src/app.rs", "poller/src/demo", "poller/src/gateway"]),
-    ("clap", &["poller/src/cli"]),
+    ("clap", &["poller/src"]),
 ];
 
 /// What a pure room must not know of.

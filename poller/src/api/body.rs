@@ -81,7 +81,7 @@ impl Body {
         Ok(SubmitBody {
             server: text(&body, "server")?.ok_or_else(|| Problem::invalid("server is missing"))?,
             task: text(&body, "task")?.ok_or_else(|| Problem::invalid("task is missing"))?,
-            arguments: arguments(body.get("arguments"))?,
+            arguments: arguments(body.get("arguments").map(|raw| &**raw))?,
             run_id: text(&body, "run_id")?,
             tool_call_id: text(&body, "tool_call_id")?,
         })
@@ -119,7 +119,7 @@ pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
         .ok_or_else(|| Problem::invalid("Idempotency-Key must be 1 to 255 characters without control characters"))
 }
 
-fn arguments(raw: Option<&Box<RawValue>>) -> Result<Box<RawValue>, Problem> {
+fn arguments(raw: Option<&RawValue>) -> Result<Box<RawValue>, Problem> {
     match raw.filter(|raw| !is_null(raw)) {
         None => compact(&RawValue::from_string("{}".into()).map_err(|_| Problem::internal())?, "arguments"),
         Some(raw) if raw.get().starts_with('{') => compact(raw, "arguments"),

@@ -18,7 +18,7 @@ use super::thread::Thread;
 use crate::view;
 
 /// How often the store is asked when there is nothing new.
-const POLL_EVERY: Duration = Duration::from_millis(1_000);
+const POLL_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait after the store did not answer.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 const BATCH: u32 = 100;

@@ -77,13 +77,12 @@ pub async fn stats(State(api): State<Api>, _: OperatorCaller) -> Result<Response
 
 /// `GET /api/features` (35).
 pub async fn features(State(api): State<Api>, _: Identity) -> Response {
-    let versions = rmcp::model::ProtocolVersion::KNOWN_VERSIONS;
     json(
         StatusCode::OK,
         &serde_json::json!({
             "mcp_tasks": { "enabled": api.daemon.health.polls() },
             "version": env!("CARGO_PKG_VERSION"),
-            "mcp_protocol_versions": versions.iter().map(|version| version.as_str()).collect::<Vec<_>>(),
+            "mcp_protocol_versions": crate::gateway::protocol_versions(),
             "store": api.daemon.queries.backend(),
         }),
     )
@@ -106,13 +105,14 @@ struct Catalogue<'a> {
 
 /// `GET /api/mcp/tools`.
 pub async fn tools(State(api): State<Api>, _: Identity) -> Response {
-    let view = api.daemon.tools.view().await;
-    let tools = view.tools.iter().map(|tool| CatalogueTool {
+    let visible = api.daemon.tools.tools().await;
+    let problems = api.daemon.tools.problems().await;
+    let tools = visible.iter().map(|tool| CatalogueTool {
         name: &tool.name,
         server: &tool.server,
         raw_name: &tool.raw_name,
         task: tool.toolset.as_ref().map(|toolset| toolset.name.as_str()),
         definition: &tool.definition,
     });
-    json(StatusCode::OK, &Catalogue { tools: tools.collect(), problems: &view.problems })
+    json(StatusCode::OK, &Catalogue { tools: tools.collect(), problems: &problems })
 }

@@ -1,5 +1,6 @@
 //! Probes and metrics: never dependent on an upstream server; liveness never on the database.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use axum::Router;
@@ -95,11 +96,20 @@ async fn checks(api: &Api) -> Vec<Check> {
     } else {
         Check::new("store", Health::Failed, "the store does not answer".to_owned())
     });
+    checks.push(if daemon.health.is_leased() {
+        Check::new("lease", Health::Ok, None)
+    } else {
+        Check::new(
+            "lease",
+            Health::Failed,
+            "this worker's lease is not renewed; the store does not take writes".to_owned(),
+        )
+    });
     if reachable {
         checks.push(schema(api).await);
         checks.push(workers(api).await);
     }
-    let problems = &daemon.tools.last_view().problems;
+    let problems = daemon.tools.last_problems();
     checks.push(if problems.is_empty() {
         Check::new("catalogue", Health::Ok, None)
     } else {
@@ -148,9 +158,9 @@ fn text(status: StatusCode, report: &Report) -> Response {
             Health::Warning => "[!]",
             Health::Failed => "[-]",
         };
-        lines.push_str(&format!("{sign} {}", check.name));
+        let _ = write!(lines, "{sign} {}", check.name);
         if let Some(detail) = &check.detail {
-            lines.push_str(&format!(": {detail}"));
+            let _ = write!(lines, ": {detail}");
         }
         lines.push('\n');
     }

@@ -1,5 +1,6 @@
 //! Query parameters, cursors and `Link` headers.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Query};
@@ -85,7 +86,7 @@ impl Params {
     pub fn next_link(&self, uri: &Uri, last: &TaskRecord) -> Option<HeaderValue> {
         let mut query = String::new();
         for (name, value) in self.0.iter().filter(|(name, _)| name != "cursor") {
-            query.push_str(&format!("{}={}&", encode(name), encode(value)));
+            let _ = write!(query, "{}={}&", encode(name), encode(value));
         }
         let cursor = cursor(last.created_at, &last.id);
         HeaderValue::try_from(format!("<{}?{query}cursor={cursor}>; rel=\"next\"", uri.path())).ok()
@@ -103,7 +104,7 @@ pub fn cut<T>(rows: &mut Vec<T>, page: &Page) -> bool {
 /// An opaque cursor that points behind a task.
 fn cursor(created_at: i64, id: &str) -> String {
     format!("{created_at}:{id}").bytes().fold(String::new(), |mut text, byte| {
-        text.push_str(&format!("{byte:02x}"));
+        let _ = write!(text, "{byte:02x}");
         text
     })
 }
@@ -124,7 +125,9 @@ pub fn encode(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => encoded.push(byte.into()),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
+            _ => {
+                let _ = write!(encoded, "%{byte:02X}");
+            }
         }
         encoded
     })
@@ -156,7 +159,7 @@ mod tests {
     fn wait_is_clamped_to_60_seconds() {
         assert_eq!(params("").wait().unwrap(), Duration::ZERO);
         assert_eq!(params("wait=1.5").wait().unwrap(), Duration::from_millis(1_500));
-        assert_eq!(params("wait=1e300").wait().unwrap(), Duration::from_secs(60));
+        assert_eq!(params("wait=1e300").wait().unwrap(), Duration::from_mins(1));
         for bad in ["-1", "NaN", "soon"] {
             assert_eq!(params(&format!("wait={bad}")).wait().unwrap_err().status, 422, "{bad}");
         }

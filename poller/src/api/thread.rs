@@ -21,7 +21,7 @@ use crate::view;
 pub struct Thread {
     access: Access,
     user_id: String,
-    thread_id: String,
+    id: String,
 }
 
 impl FromRequestParts<Api> for Thread {
@@ -38,7 +38,7 @@ impl FromRequestParts<Api> for Thread {
             .filter(|id| is_valid_id(id))
             .ok_or_else(|| Problem::invalid("the thread id must be 1 to 255 characters without control characters"))?;
         let access = Access { user_id: Some(caller.user_id.clone()), thread_id: Some(thread_id.clone()) };
-        Ok(Self { access, user_id: caller.user_id, thread_id })
+        Ok(Self { access, user_id: caller.user_id, id: thread_id })
     }
 }
 
@@ -92,7 +92,7 @@ pub async fn submit(
         .tasks
         .submit(Submit {
             user_id: thread.user_id,
-            thread_id: thread.thread_id.clone(),
+            thread_id: thread.id.clone(),
             server: body.server,
             task: body.task,
             arguments: body.arguments,
@@ -103,7 +103,7 @@ pub async fn submit(
         .await?;
     let status = if submitted.replayed { StatusCode::OK } else { StatusCode::CREATED };
     let mut response = json(status, &view::detail(&submitted.task, &api.daemon.policy));
-    let location = format!("/api/threads/{}/mcp-tasks/{}", encode(&thread.thread_id), submitted.task.id);
+    let location = format!("/api/threads/{}/mcp-tasks/{}", encode(&thread.id), submitted.task.id);
     if let Ok(location) = HeaderValue::try_from(location) {
         response.headers_mut().insert(header::LOCATION, location);
     }
@@ -134,7 +134,7 @@ pub async fn input(
     TaskId(id): TaskId,
     body: Body,
 ) -> Result<Response, Problem> {
-    let task = api.daemon.tasks.input(&thread.access, &id, &*body.input()?).await?;
+    let task = api.daemon.tasks.input(&thread.access, &id, &body.input()?).await?;
     Ok(json(StatusCode::OK, &view::detail(&task, &api.daemon.policy)))
 }
 

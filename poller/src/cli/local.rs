@@ -8,7 +8,7 @@ use mcp_taskd_core::task::{Policy, TaskRecord};
 use tokio::time::Instant;
 
 use super::output::Row;
-use super::source::{NewTask, Target};
+use super::source::{NewTask, Target, Use};
 use crate::app::{self, Process};
 use crate::auth::DEFAULT_ID;
 use crate::daemon::Daemon;
@@ -29,22 +29,25 @@ pub struct Local {
 
 enum Kind {
     Reads(Backing),
-    Writes(Process),
+    Writes(Box<Process>),
 }
 
 impl Local {
-    /// Opens the store; with `writes`, as a process that does not poll.
-    pub async fn open(origins: &Origins, writes: bool) -> Result<Self> {
+    /// Opens the store, for more than reading as a registered process.
+    pub async fn open(origins: &Origins, purpose: Use) -> Result<Self> {
         let configuration = app::load(origins)?;
         let policy = configuration.settings.mcp_tasks.policy();
         if configuration.settings.database.backend == mcp_taskd_core::config::Backend::Memory {
             let message = "database.backend memory is seen by the daemon alone; use --url to ask it";
             return Err(Failure::new(Exit::Config, message));
         }
-        if writes {
-            let process = Process::start(&configuration, "cli", false, &Shutdown::new()).await?;
+        if purpose != Use::Read {
+            let shutdown = Shutdown::new();
+            let grace = Duration::from_secs(configuration.settings.server.shutdown_grace_seconds);
+            shutdown.watch_signals(grace).map_err(anyhow::Error::from)?;
+            let process = Process::start(&configuration, "cli", purpose == Use::Poll, &shutdown).await?;
             let store = process.store().clone();
-            return Ok(Self { store, policy, kind: Kind::Writes(process) });
+            return Ok(Self { store, policy, kind: Kind::Writes(Box::new(process)) });
         }
         let backing = app::open(&configuration.settings).await?;
         Ok(Self { store: backing.store.clone(), policy, kind: Kind::Reads(backing) })
@@ -133,6 +136,18 @@ impl Local {
             }
         }
         Ok(rows)
+    }
+
+    pub async fn interrupted(&self) {
+        match &self.kind {
+            Kind::Writes(process) => process.daemon.shutdown.soft().cancelled().await,
+            Kind::Reads(_) => std::future::pending().await,
+        }
+    }
+
+    pub async fn nobody_polls(&self) -> bool {
+        let workers = self.store.workers().await;
+        workers.is_ok_and(|workers| !workers.rows.iter().any(|worker| worker.live && worker.info.polls))
     }
 
     pub async fn close(self) -> Result<()> {

@@ -127,6 +127,8 @@ pub enum Command {
 pub enum ConfigCommand {
     /// The effective configuration, secrets masked
     Show,
+    /// The JSON Schema of config.yaml
+    Schema,
 }
 
 /// `migrate`.

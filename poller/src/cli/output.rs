@@ -30,7 +30,7 @@ pub fn print_list(rows: &[Row], format: Format, columns: &[Column]) -> Result<()
             let rows: Vec<_> = rows.iter().map(|row| row.get()).collect();
             format!("[{}]\n", rows.join(","))
         }
-        Format::Jsonl => rows.iter().map(|row| format!("{}\n", row.get())).collect(),
+        Format::Jsonl => rows.iter().flat_map(|row| [row.get(), "\n"]).collect(),
     };
     print(&text)
 }

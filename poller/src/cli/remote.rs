@@ -124,7 +124,7 @@ impl Remote {
         let query: &[_] = &[("wait", wait.as_secs().to_string())];
         let query = if wait.is_zero() { &[] } else { query };
         let row: Row = self.json(self.request(Method::GET, &["api", "tasks", &target.id], query)?).await?;
-        self.owner(target, &row)?;
+        owner(target, &row)?;
         Ok(row)
     }
 
@@ -149,7 +149,7 @@ impl Remote {
 
     pub async fn cancel(&self, target: &Target) -> Result<Row> {
         let row = self.task(target, Duration::ZERO).await?;
-        let owner = self.owner(target, &row)?;
+        let owner = owner(target, &row)?;
         let path = ["api", "threads", &owner.thread_id, "mcp-tasks", &target.id, "cancel"];
         self.json(self.request(Method::POST, &path, &[])?.header(USER_HEADER, &owner.user_id)).await
     }
@@ -186,16 +186,16 @@ impl Remote {
         }
         Ok(rows)
     }
+}
 
-    /// The owner of a task, where `--user` and `--thread` do not exclude it.
-    fn owner(&self, target: &Target, row: &RawValue) -> Result<Owner> {
-        let owner: Owner = serde_json::from_str(row.get()).map_err(anyhow::Error::from)?;
-        let other = |wanted: &Option<String>, is: &str| wanted.as_deref().is_some_and(|wanted| wanted != is);
-        if other(&target.user_id, &owner.user_id) || other(&target.thread_id, &owner.thread_id) {
-            return Err(Failure::failed(format!("there is no task {}", target.id)));
-        }
-        Ok(owner)
+/// The owner of a task, where `--user` and `--thread` do not exclude it.
+fn owner(target: &Target, row: &RawValue) -> Result<Owner> {
+    let owner: Owner = serde_json::from_str(row.get()).map_err(anyhow::Error::from)?;
+    let other = |wanted: &Option<String>, is: &str| wanted.as_deref().is_some_and(|wanted| wanted != is);
+    if other(&target.user_id, &owner.user_id) || other(&target.thread_id, &owner.thread_id) {
+        return Err(Failure::failed(format!("there is no task {}", target.id)));
     }
+    Ok(owner)
 }
 
 fn narrowed(filter: &TaskFilter) -> Vec<(&'static str, String)> {
@@ -217,6 +217,8 @@ mod tests {
 
     #[test]
     fn paths_are_encoded_below_the_base() {
+        // The one that `main` installs.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let remote = Remote::new("http://127.0.0.1:8787/taskd").unwrap();
         let request = remote.request(Method::GET, &["api", "threads", "a/b c", "mcp-tasks"], &[("limit", "5".into())]);
         let request = request.unwrap().build().unwrap();

@@ -4,7 +4,7 @@ use clap::CommandFactory as _;
 use mcp_taskd_core::store::TaskFilter;
 
 use super::output::{print, print_list};
-use super::source::Source;
+use super::source::{Source, Use};
 use super::table::Column;
 use super::{Cli, Command, ConfigCommand, EventsCommand, Global, MigrateCommand, WorkersCommand, tasks};
 use crate::app::{self, Role};
@@ -39,13 +39,14 @@ pub async fn run(cli: Cli) -> Result<u8> {
         Command::Demo { keep } => demo::run(keep).await?,
         Command::Mcp { user } => app::mcp(&origins, user).await?,
         Command::CheckConfig { connect } => check_config(&global, connect).await?,
+        Command::Config(ConfigCommand::Schema) => print(&format!("{:#}\n", crate::wiring::schema()))?,
         Command::Config(ConfigCommand::Show) => {
             let shown = crate::wiring::show(&app::load(&origins)?);
             print(&format!("{shown:#}\n"))?;
         }
         Command::Migrate(MigrateCommand::Up) => {
             let applied = app::migrate(&origins).await?;
-            let lines: String = applied.iter().map(|name| format!("applied {name}\n")).collect();
+            let lines: String = applied.iter().flat_map(|&name| ["applied ", name, "\n"]).collect();
             print(if lines.is_empty() { "the schema is up to date\n" } else { &lines })?;
         }
         Command::Migrate(MigrateCommand::Status) => {
@@ -57,14 +58,14 @@ pub async fn run(cli: Cli) -> Result<u8> {
             }
         }
         Command::Workers(WorkersCommand::List { server, output }) => {
-            let source = Source::open(&global, &server, false).await?;
+            let source = Source::open(&global, &server, Use::Read).await?;
             let rows = source.workers().await;
             source.close().await?;
             print_list(&rows?, output, &WORKERS)?;
         }
         Command::Tasks(command) => return tasks::run(&global, command).await,
         Command::Events(EventsCommand::List { server, narrow, after, limit, output }) => {
-            let source = Source::open(&global, &server, false).await?;
+            let source = Source::open(&global, &server, Use::Read).await?;
             let filter = TaskFilter { user_id: narrow.user, thread_id: narrow.thread, ..TaskFilter::default() };
             let rows = source.events(after, &filter, limit).await;
             source.close().await?;

@@ -38,6 +38,17 @@ pub struct Target {
     pub id: String,
 }
 
+/// What a command does with the store it opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// Looks.
+    Read,
+    /// Submits or cancels, as a short-lived registered process.
+    Write,
+    /// Submits and polls until it is done, as there may be no daemon.
+    Poll,
+}
+
 /// The configured store, or a daemon.
 pub enum Source {
     /// The store, opened here.
@@ -47,11 +58,11 @@ pub enum Source {
 }
 
 impl Source {
-    /// Opens what the flags say; with `writes` a process that may submit and cancel.
-    pub async fn open(global: &Global, server: &Server, writes: bool) -> Result<Self> {
+    /// Opens what the flags say.
+    pub async fn open(global: &Global, server: &Server, purpose: Use) -> Result<Self> {
         match &server.url {
             Some(url) => Ok(Self::Http(Remote::new(url)?)),
-            None => Ok(Self::Store(Box::new(Local::open(&global.origins(), writes).await?))),
+            None => Ok(Self::Store(Box::new(Local::open(&global.origins(), purpose).await?))),
         }
     }
 
@@ -108,6 +119,22 @@ impl Source {
         match self {
             Self::Store(local) => local.events(after, filter, limit).await,
             Self::Http(remote) => remote.events(after, filter, limit).await,
+        }
+    }
+
+    /// Waits for a signal that asks to stop; only a process that writes listens for one.
+    pub async fn interrupted(&self) {
+        match self {
+            Self::Store(local) => local.interrupted().await,
+            Self::Http(_) => std::future::pending().await,
+        }
+    }
+
+    /// Whether nobody is there to poll, as far as this side can tell.
+    pub async fn nobody_polls(&self) -> bool {
+        match self {
+            Self::Store(local) => local.nobody_polls().await,
+            Self::Http(_) => false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tables that fit the terminal.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use console::{Style, Term};
 use indexmap::IndexMap;
@@ -105,7 +106,10 @@ fn line(cells: &[String], widths: &[usize]) -> String {
 pub fn members(row: &RawValue) -> String {
     let members: IndexMap<String, &RawValue> = serde_json::from_str(row.get()).unwrap_or_default();
     let width = members.keys().map(String::len).max().unwrap_or(0);
-    members.iter().map(|(name, value)| format!("{name:width$}  {}\n", cell(value))).collect()
+    members.iter().fold(String::new(), |mut text, (name, value)| {
+        let _ = writeln!(text, "{name:width$}  {}", cell(value));
+        text
+    })
 }
 
 /// A value on one line; control characters would play with the terminal.

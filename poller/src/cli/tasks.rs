@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::output::{Format, Row, print, print_list, print_object};
-use super::source::{NewTask, Source, Target};
+use super::source::{NewTask, Source, Target, Use};
 use super::table::Column;
 use super::{Global, Narrow, Server, TasksCommand, parse_id};
 use crate::auth::DEFAULT_ID;
@@ -123,7 +123,7 @@ fn target(narrow: &Narrow, id: &str) -> Target {
 pub async fn run(global: &Global, command: TasksCommand) -> Result<u8> {
     match command {
         TasksCommand::List(list) => {
-            let source = Source::open(global, &list.server, false).await?;
+            let source = Source::open(global, &list.server, Use::Read).await?;
             let filter = TaskFilter {
                 user_id: list.narrow.user,
                 thread_id: list.narrow.thread,
@@ -136,25 +136,28 @@ pub async fn run(global: &Global, command: TasksCommand) -> Result<u8> {
             print_list(&rows?, list.output, &COLUMNS)?;
         }
         TasksCommand::Get(get) => {
-            let source = Source::open(global, &get.server, false).await?;
+            let source = Source::open(global, &get.server, Use::Read).await?;
             let row = source.task(&target(&get.narrow, &get.id), Duration::ZERO).await;
             source.close().await?;
-            print_object(&*row?, get.output)?;
+            print_object(&row?, get.output)?;
         }
         TasksCommand::Cancel(get) => {
-            let source = Source::open(global, &get.server, true).await?;
+            let source = Source::open(global, &get.server, Use::Write).await?;
             let row = source.cancel(&target(&get.narrow, &get.id)).await;
             source.close().await?;
-            print_object(&*row?, get.output)?;
+            print_object(&row?, get.output)?;
         }
         TasksCommand::PollNow(get) => {
-            let source = Source::open(global, &get.server, true).await?;
+            let source = Source::open(global, &get.server, Use::Write).await?;
             let row = source.poll_now(&target(&get.narrow, &get.id)).await;
             source.close().await?;
-            print_object(&*row?, get.output)?;
+            print_object(&row?, get.output)?;
         }
         TasksCommand::Watch(watched) => {
-            let source = Source::open(global, &watched.server, false).await?;
+            let source = Source::open(global, &watched.server, Use::Read).await?;
+            if source.nobody_polls().await {
+                eprintln!("mcp-taskd: no live worker polls on this store; start one with `mcp-taskd serve`");
+            }
             let code = watch(&source, &target(&watched.narrow, &watched.id), watched.output).await;
             source.close().await?;
             return code;
@@ -173,20 +176,27 @@ async fn run_submit(global: &Global, submit: Submit) -> Result<u8> {
         arguments: read_arguments(&submit.arguments)?,
         idempotency_key: submit.idempotency_key,
     };
-    let source = Source::open(global, &submit.server_url, true).await?;
-    let submitted = source.submit(&task).await;
-    // The process that submitted ends before it watches: another one must be free to poll the task.
+    // Without a daemon the process that watches also polls.
+    let purpose = if submit.watch { Use::Poll } else { Use::Write };
+    let source = Source::open(global, &submit.server_url, purpose).await?;
+    let code = submit_and_watch(&source, &task, submit.watch, submit.output).await;
     source.close().await?;
-    let row = submitted?;
-    if !submit.watch {
-        print_object(&row, submit.output)?;
+    code
+}
+
+async fn submit_and_watch(source: &Source, task: &NewTask, follow: bool, output: Format) -> Result<u8> {
+    // A submit runs to its end even if a signal comes meanwhile: its outcome would be unknown otherwise.
+    let row = source.submit(task).await?;
+    if !follow {
+        print_object(&row, output)?;
         return Ok(0);
     }
     let id = Summary::of(&row)?.task_id;
-    let source = Source::open(global, &submit.server_url, false).await?;
-    let code = watch(&source, &Target { user_id: None, thread_id: None, id }, submit.output).await;
-    source.close().await?;
-    code
+    let target = Target { user_id: None, thread_id: None, id };
+    tokio::select! {
+        code = watch(source, &target, output) => code,
+        () = source.interrupted() => Err(Failure::failed(format!("stopped watching; {} goes on", target.id))),
+    }
 }
 
 fn read_arguments(text: &str) -> Result<Row> {

@@ -39,13 +39,15 @@ pub async fn run(keep: bool) -> anyhow::Result<()> {
     show.say("                           (no status tool, no cancel tool: those are the daemon's)");
     let names = submit(&agent, &mut show).await?;
     let mut told = Told::default();
-    told.look(&agent, &names, &mut show).await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    told.look(&agent, &names, &mut show).await?;
+    let kill_at = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < kill_at {
+        told.look(&agent, &names, &mut show).await?;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 
     agent.close().await;
     let polls = reports.calls("get_report_status");
-    show.say(&format!("kill -9 {}: five reports run on, and nobody asks for them", daemon.pid().unwrap_or_default()));
+    show.say(&format!("kill -9 {}: the reports run on, and nobody asks for them", daemon.pid().unwrap_or_default()));
     daemon.kill().await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let took = daemon.start(&http).await?;
@@ -117,7 +119,7 @@ async fn follow(
     let mut to_answer = true;
     while Instant::now() < deadline {
         let tasks = told.look(agent, names, show).await?;
-        if tasks.iter().all(|task| told.ended(task)) {
+        if tasks.iter().all(ended) {
             return Ok(());
         }
         if let Some(id) = to_cancel.take() {
@@ -161,10 +163,10 @@ impl Told {
         }
         Ok(tasks)
     }
+}
 
-    fn ended(&self, task: &Value) -> bool {
-        task["status"].as_str().is_some_and(|status| matches!(status, "completed" | "failed" | "cancelled"))
-    }
+fn ended(task: &Value) -> bool {
+    task["status"].as_str().is_some_and(|status| matches!(status, "completed" | "failed" | "cancelled"))
 }
 
 async fn summary(agent: &Agent, names: &HashMap<String, String>, reports: &Reports, show: &Show) -> anyhow::Result<()> {
@@ -188,11 +190,12 @@ async fn summary(agent: &Agent, names: &HashMap<String, String>, reports: &Repor
 }
 
 fn hints(url: &str) -> String {
+    let program = std::env::args().next().unwrap_or_else(|| "mcp-taskd".to_owned());
     format!(
         "What to try next, with a daemon on {url}:\n\
          \x20 curl -s {url}/api/threads/default/mcp-tasks      the tasks of a thread\n\
          \x20 curl -s {url}/metrics | grep mcp_taskd_polls     what polling costs\n\
-         \x20 mcp-taskd tasks list --url {url}                 the same from the command line\n\
+         \x20 {program} tasks list --url {url}\n\
          \x20 an MCP client (Claude, LangChain, …) at {url}/mcp",
     )
 }

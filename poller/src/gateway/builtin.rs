@@ -6,9 +6,8 @@ use std::time::Duration;
 use mcp_taskd_core::service::Access;
 use mcp_taskd_core::store::{Page, TaskFilter};
 use mcp_taskd_core::task::Status;
-use serde::Deserialize;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -133,6 +132,19 @@ struct CancelArguments {
     task_name: Option<String>,
 }
 
+#[derive(Serialize)]
+struct ListAnswer<'a> {
+    tasks: Vec<view::Item<'a>>,
+}
+
+#[derive(Serialize)]
+struct CancelAnswer<'a> {
+    cancelled: bool,
+    message: &'a str,
+    #[serde(flatten)]
+    task: Option<view::Item<'a>>,
+}
+
 /// Calls one of the three.
 pub async fn call(daemon: &Daemon, caller: &Caller, name: &str, arguments: Map<String, Value>) -> Outcome {
     let access = Access { user_id: Some(caller.user_id.clone()), thread_id: Some(caller.thread_id.clone()) };
@@ -157,11 +169,7 @@ async fn list(daemon: &Daemon, access: Access, arguments: Map<String, Value>) ->
         ..TaskFilter::default()
     };
     let tasks = daemon.tasks.list(&filter, &Page { limit, after: None }).await.map_err(|error| refused(&error))?;
-    #[derive(Serialize)]
-    struct List<'a> {
-        tasks: Vec<view::Item<'a>>,
-    }
-    Ok(Outcome::json(&List { tasks: tasks.iter().map(|task| view::item(task, &daemon.policy)).collect() }))
+    Ok(Outcome::json(&ListAnswer { tasks: tasks.iter().map(|task| view::item(task, &daemon.policy)).collect() }))
 }
 
 async fn get(daemon: &Daemon, access: &Access, arguments: Map<String, Value>) -> Result<Outcome, Outcome> {
@@ -187,15 +195,8 @@ async fn cancel(daemon: &Daemon, access: &Access, arguments: Map<String, Value>)
     let arguments: CancelArguments = read(CANCEL, arguments)?;
     let (id, name) = (arguments.task_id.as_deref(), arguments.task_name.as_deref());
     let cancel = daemon.tasks.cancel_for_agent(access, id, name).await.map_err(|error| refused(&error))?;
-    #[derive(Serialize)]
-    struct Cancel<'a> {
-        cancelled: bool,
-        message: &'a str,
-        #[serde(flatten)]
-        task: Option<view::Item<'a>>,
-    }
     let task = cancel.task.as_ref();
-    Ok(Outcome::json(&Cancel {
+    Ok(Outcome::json(&CancelAnswer {
         cancelled: task.is_some_and(|task| task.status == Status::Cancelled),
         message: &cancel.message,
         task: task.map(|task| view::item(task, &daemon.policy)),

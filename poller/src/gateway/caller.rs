@@ -46,7 +46,7 @@ impl Caller {
     }
 
     /// The caller in the thread that `_meta` names, unless a header named one.
-    pub fn in_thread_of(self, meta: &MetaObject) -> Result<Self, Denied> {
+    fn in_thread_of(self, meta: &MetaObject) -> Result<Self, Denied> {
         match meta.get(THREAD_META) {
             Some(value) if !self.named => {
                 let thread_id = value.as_str().filter(|id| is_valid_id(id)).ok_or(Denied::Invalid(THREAD_META))?;

@@ -4,16 +4,26 @@
 //! demands; at the rim (the HTTP body, the line on stdout) [`restore`] puts the raw text in its place. A server's own
 //! result is always inside that string, so it cannot forge the member.
 
+use indexmap::IndexMap;
 use rmcp::model::{CallToolResponse, CallToolResult, ListToolsResult, MetaObject};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use indexmap::IndexMap;
-
 const KEY: &str = "mcp-taskd/exact";
 
 type Members = IndexMap<String, Box<RawValue>>;
+
+#[derive(Deserialize)]
+struct Carrier {
+    #[serde(rename = "mcp-taskd/exact")]
+    exact: String,
+}
+
+#[derive(Serialize)]
+struct Tools<'a> {
+    tools: Vec<&'a RawValue>,
+}
 
 /// A `tools/list` result that stands for `raw`.
 pub fn list_result(raw: &RawValue) -> ListToolsResult {
@@ -29,10 +39,6 @@ pub fn call_result(raw: &RawValue) -> CallToolResponse {
 
 /// The text of a `tools/list` result with these definitions.
 pub fn tools<'a>(definitions: impl Iterator<Item = &'a RawValue>) -> Box<RawValue> {
-    #[derive(Serialize)]
-    struct Tools<'a> {
-        tools: Vec<&'a RawValue>,
-    }
     crate::view::raw(&Tools { tools: definitions.collect() })
 }
 
@@ -51,11 +57,6 @@ pub fn restore(message: &str) -> Option<String> {
     }
     let mut envelope: Members = serde_json::from_str(message).ok()?;
     let framed: Members = serde_json::from_str(envelope.get("result")?.get()).ok()?;
-    #[derive(Deserialize)]
-    struct Carrier {
-        #[serde(rename = "mcp-taskd/exact")]
-        exact: String,
-    }
     let carrier: Carrier = serde_json::from_str(framed.get("_meta")?.get()).ok()?;
     let mut exact: Members = serde_json::from_str(&carrier.exact).ok()?;
     for (name, value) in framed {

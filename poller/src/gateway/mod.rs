@@ -14,7 +14,6 @@ pub use self::http::routes;
 pub use caller::Caller;
 pub use stdio::serve as serve_stdio;
 
-use mcp_taskd_core::catalog::Tool;
 use mcp_taskd_core::service::Submit;
 use mcp_taskd_core::upstream::Scope;
 use rmcp::model::{
@@ -31,6 +30,11 @@ use outcome::Outcome;
 const INSTRUCTIONS: &str = "Some tools start background tasks: they answer at once with a task_id while the work goes on \
     for minutes or days. The daemon follows each task by itself, so do not wait for one or ask about it again and \
     again; go on with other work, and look it up when its result is needed.";
+
+/// The protocol versions that agents may speak, oldest first.
+pub fn protocol_versions() -> Vec<&'static str> {
+    rmcp::model::ProtocolVersion::KNOWN_VERSIONS.iter().map(rmcp::model::ProtocolVersion::as_str).collect()
+}
 
 /// The MCP server, one value for all connections.
 #[derive(Debug, Clone)]
@@ -52,13 +56,9 @@ impl Gateway {
     }
 
     async fn list(&self) -> Box<RawValue> {
-        let view = self.daemon.tools.view().await;
-        for problem in &view.problems {
-            tracing::debug!(problem, "the catalogue has a problem");
-        }
+        let tools = self.daemon.tools.tools().await;
         let own = if self.daemon.builtin_tools { builtin::definitions() } else { &[] };
-        let hidden = |tool: &Tool| self.daemon.builtin_tools && builtin::is_builtin(&tool.name);
-        let theirs = view.tools.iter().filter(|tool| !hidden(tool)).map(|tool| &*tool.definition);
+        let theirs = tools.iter().map(|tool| &*tool.definition);
         exact::tools(theirs.chain(own.iter().map(|definition| &**definition)))
     }
 
@@ -68,41 +68,35 @@ impl Gateway {
         context: &RequestContext<RoleServer>,
     ) -> Result<Outcome, ErrorData> {
         let meta = request.meta.as_ref().unwrap_or(&context.meta);
-        let caller = Caller::of(&context.extensions, &context.meta, self.local.as_ref())
-            .and_then(|caller| caller.in_thread_of(meta))
+        let caller = Caller::of(&context.extensions, meta, self.local.as_ref())
             .map_err(|denied| ErrorData::invalid_params(denied.to_string(), None))?;
         let arguments = request.arguments.unwrap_or_default();
         if self.daemon.builtin_tools && builtin::is_builtin(&request.name) {
             return Ok(builtin::call(&self.daemon, &caller, &request.name, arguments).await);
         }
-        let view = self.daemon.tools.view().await;
-        let Some(tool) = view.find(&request.name) else { return Err(unknown_tool(&request.name)) };
+        let Some(tool) = self.daemon.tools.find(&request.name).await else { return Err(unknown_tool(&request.name)) };
         let arguments = serde_json::value::to_raw_value(&arguments)
             .map_err(|_| ErrorData::invalid_params("the arguments cannot be read", None))?;
-        Ok(match &tool.toolset {
-            Some(toolset) => {
-                let submit = Submit {
-                    user_id: caller.user_id,
-                    thread_id: caller.thread_id,
-                    server: tool.server.clone(),
-                    task: toolset.name.clone(),
-                    arguments,
-                    run_id: None,
-                    tool_call_id: None,
-                    idempotency_key: caller::idempotency_key(meta),
-                };
-                match self.daemon.tasks.submit(submit).await {
-                    Ok(submitted) => outcome::submitted(&submitted.task, self.daemon.builtin_tools),
-                    Err(error) => outcome::refused(&error),
-                }
-            }
-            None => {
-                let scope = Scope { user_id: caller.user_id.into(), thread_id: caller.thread_id.into() };
-                match self.daemon.tools.call(tool, &arguments, &scope).await {
-                    Ok(result) => Outcome::Raw(result),
-                    Err(error) => outcome::unreachable(&tool.server, &error),
-                }
-            }
+        let Some(toolset) = &tool.toolset else {
+            let scope = Scope { user_id: caller.user_id.into(), thread_id: caller.thread_id.into() };
+            return Ok(match self.daemon.tools.call(&tool, &arguments, &scope).await {
+                Ok(result) => Outcome::Raw(result),
+                Err(error) => outcome::unreachable(&tool.server, &error),
+            });
+        };
+        let submit = Submit {
+            user_id: caller.user_id,
+            thread_id: caller.thread_id,
+            server: tool.server.clone(),
+            task: toolset.name.clone(),
+            arguments,
+            run_id: None,
+            tool_call_id: None,
+            idempotency_key: caller::idempotency_key(meta),
+        };
+        Ok(match self.daemon.tasks.submit(submit).await {
+            Ok(submitted) => outcome::submitted(&submitted.task, self.daemon.builtin_tools),
+            Err(error) => outcome::refused(&error),
         })
     }
 }

@@ -16,7 +16,7 @@ use super::{Gateway, exact};
 use crate::lifecycle::Shutdown;
 
 /// How long the end of input waits for answers that are still due.
-const LAST_ANSWERS: Duration = Duration::from_secs(60);
+const LAST_ANSWERS: Duration = Duration::from_mins(1);
 const PIPE_BYTES: usize = 64 << 10;
 
 /// Serves until the end of input or a stop.

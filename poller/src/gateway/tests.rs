@@ -1,1 +1,223 @@
+//! The MCP surface, through HTTP.
 
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use mcp_taskd_core::catalog::Tool;
+use mcp_taskd_core::task::{Json, Status};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tower::ServiceExt as _;
+
+use super::*;
+use crate::api;
+use crate::stub::{Stub, daemon, json as raw};
+use crate::view::tests::task;
+
+const ODD: &str = r#"{"name":"web_search","x-vendor":{"z":1,"a":1.10},"inputSchema":{"type":"object","z":1,"a":2}}"#;
+
+fn stub() -> Stub {
+    let record = task("mcp-task-1");
+    let tool = |name: &str, raw_name: &str, definition: &str, submits: bool| {
+        Arc::new(Tool {
+            name: name.into(),
+            server: "reports".into(),
+            raw_name: raw_name.into(),
+            definition: raw(definition),
+            toolset: submits.then(|| Arc::new(record.binding.toolset.clone())),
+        })
+    };
+    let tools = vec![
+        tool("reports_start", "start_report", r#"{"name":"reports_start","inputSchema":{"type":"object"}}"#, true),
+        tool("web_search", "search", ODD, false),
+        tool("web_broken", "broken", r#"{"name":"web_broken","inputSchema":{"type":"object"}}"#, false),
+    ];
+    let mut done = task("mcp-task-1");
+    done.tracked.status = Status::Completed;
+    done.outcome.result = Some(Json::parse(r#"{"n":12345678901234567890.10}"#).unwrap());
+    Stub { tools, tasks: vec![done], ..Stub::default() }
+}
+
+struct Agent {
+    routes: axum::Router,
+    stub: Arc<Stub>,
+    modern: bool,
+}
+
+impl Agent {
+    fn new(modern: bool) -> Self {
+        let (daemon, stub) = daemon(stub());
+        let gateway = routes(Gateway::new(daemon.clone()), &daemon.shutdown);
+        Self { routes: api::public(daemon, gateway, true), stub, modern }
+    }
+
+    /// The text of the answer to a request, in either era.
+    async fn ask(&self, method: &str, mut params: Value) -> String {
+        let mut request = ::http::Request::builder()
+            .method("POST")
+            .uri("/mcp")
+            .header("host", "localhost:8787")
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .header("x-user-id", "ada")
+            .header("x-thread-id", "t1");
+        if self.modern {
+            params["_meta"] = json!({
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+                "io.modelcontextprotocol/clientCapabilities": {},
+            });
+            request = request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", method);
+            if let Some(name) = params["name"].as_str() {
+                request = request.header("mcp-name", name);
+            }
+        } else {
+            request = request.header("mcp-protocol-version", "2025-06-18");
+        }
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
+        let response = self.routes.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
+        String::from_utf8(to_bytes(response.into_body(), 1 << 20).await.unwrap().to_vec()).unwrap()
+    }
+
+    async fn call(&self, name: &str, arguments: Value) -> String {
+        self.ask("tools/call", json!({ "name": name, "arguments": arguments })).await
+    }
+}
+
+fn value(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[tokio::test]
+async fn definitions_are_listed_untouched_in_both_eras() {
+    for modern in [false, true] {
+        let text = Agent::new(modern).ask("tools/list", json!({})).await;
+        assert!(text.contains(ODD), "{text}");
+        let listed = value(&text);
+        let names: Vec<_> =
+            listed["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        assert_eq!(
+            names,
+            [
+                "reports_start",
+                "web_search",
+                "web_broken",
+                "list_background_tasks",
+                "get_background_task",
+                "cancel_background_task"
+            ]
+        );
+        assert_eq!(listed["result"]["resultType"].as_str(), modern.then_some("complete"), "{text}");
+        assert_eq!(listed["result"].get("ttlMs").is_some(), modern);
+        assert!(!text.contains("mcp-taskd/exact"));
+    }
+}
+
+#[tokio::test]
+async fn a_submit_tool_answers_with_the_local_task_for_the_callers_thread() {
+    for modern in [false, true] {
+        let agent = Agent::new(modern);
+        let answer = value(&agent.call("reports_start", json!({ "topic": "x" })).await);
+        assert_eq!(answer["result"]["structuredContent"]["task_id"], "mcp-task-new", "{answer}");
+        assert_eq!(answer["result"]["structuredContent"]["status"], "submitted");
+        let submits = agent.stub.submits.lock().unwrap();
+        assert_eq!((submits[0].user_id.as_str(), submits[0].thread_id.as_str()), ("ada", "t1"));
+        assert_eq!((submits[0].server.as_str(), submits[0].task.as_str()), ("reports", "report"));
+        assert_eq!(submits[0].arguments.get(), r#"{"topic":"x"}"#);
+    }
+}
+
+#[tokio::test]
+async fn an_ordinary_tools_result_is_passed_on_exactly() {
+    let text = Agent::new(false).call("web_search", json!({ "q": 1 })).await;
+    let exact =
+        r#""result":{"z":1e400,"content":[{"type":"odd","of":"ada"}],"structuredContent":{"q":1},"isError":false}"#;
+    assert!(text.contains(exact), "{text}");
+    let broken = value(&Agent::new(true).call("web_broken", json!({})).await);
+    assert_eq!(broken["result"]["isError"], true);
+    assert!(broken["result"]["content"][0]["text"].as_str().unwrap().contains("connection refused"));
+}
+
+#[tokio::test]
+async fn hidden_and_unknown_tools_are_unknown_38() {
+    for modern in [false, true] {
+        let agent = Agent::new(modern);
+        for name in ["report_status", "reports_report_cancel", "nothing"] {
+            let answer = value(&agent.call(name, json!({})).await);
+            assert_eq!(answer["error"]["code"], -32602, "{answer}");
+            assert!(answer["error"]["message"].as_str().unwrap().contains("unknown tool"));
+        }
+        let answer = value(&agent.call("web_search", json!([1])).await);
+        assert_eq!(answer["error"]["code"], -32602, "arguments must be an object: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_result_is_exact_through_the_builtin_too_151() {
+    for modern in [false, true] {
+        let agent = Agent::new(modern);
+        let text = agent.call("get_background_task", json!({ "task_id": "mcp-task-1" })).await;
+        assert!(text.contains(r#""result":{"n":12345678901234567890.10}"#), "{text}");
+        assert!(!text.contains("remote-secret"));
+        let listed = value(&agent.call("list_background_tasks", json!({ "limit": 5, "active_only": true })).await);
+        assert_eq!(listed["result"]["structuredContent"]["tasks"][0]["task_id"], "mcp-task-1");
+        let cancelled = value(&agent.call("cancel_background_task", json!({ "task_id": "mcp-task-1" })).await);
+        assert_eq!(cancelled["result"]["structuredContent"]["cancelled"], false, "it is completed (63)");
+        for (tool, arguments) in [
+            ("list_background_tasks", json!({ "limit": 51 })),
+            ("get_background_task", json!({ "task_id": "mcp-task-1", "wait_seconds": 51 })),
+            ("get_background_task", json!({ "task_id": "mcp-task-2" })),
+            ("get_background_task", json!({})),
+            ("cancel_background_task", json!({ "name": "x" })),
+        ] {
+            let answer = value(&agent.call(tool, arguments.clone()).await);
+            assert_eq!(answer["result"]["isError"], true, "{tool} {arguments}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn both_eras_shake_hands() {
+    let initialize = json!({
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": { "name": "test", "version": "1" },
+    });
+    let legacy = value(&Agent::new(false).ask("initialize", initialize).await);
+    assert_eq!(legacy["result"]["protocolVersion"], "2025-06-18", "{legacy}");
+    assert_eq!(legacy["result"]["serverInfo"]["name"], "mcp-taskd");
+    let modern = value(&Agent::new(true).ask("server/discover", json!({})).await);
+    assert!(modern["result"]["capabilities"]["tools"].is_object(), "{modern}");
+    let ping = value(&Agent::new(false).ask("ping", json!({})).await);
+    assert_eq!(ping["result"], json!({}));
+}
+
+#[tokio::test]
+async fn over_stdio_everything_that_was_asked_is_answered_before_the_end_of_input_counts() {
+    let (daemon, stub) = daemon(stub());
+    let gateway = Gateway::local(daemon.clone(), Caller::new("ada".into()));
+    let (mut requests, input) = tokio::io::duplex(1 << 16);
+    let (output, mut answers) = tokio::io::duplex(1 << 16);
+    for message in [
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } }),
+        json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+        json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" }),
+        json!({ "jsonrpc": "2.0", "id": "three", "method": "tools/call", "params": {
+            "name": "reports_start", "arguments": {}, "_meta": { "mcp-taskd/thread-id": "t9" } } }),
+        json!({ "jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {
+            "name": "get_background_task", "arguments": { "task_id": "mcp-task-1", "wait_seconds": 0.2 },
+            "_meta": { "mcp-taskd/thread-id": "t1" } } }),
+    ] {
+        requests.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+    drop(requests);
+    stdio::serve_on(gateway, &daemon.shutdown, input, output).await.unwrap();
+    let mut text = String::new();
+    answers.read_to_string(&mut text).await.unwrap();
+    let ids: Vec<_> = text.lines().map(|line| value(line)["id"].clone()).collect();
+    assert_eq!(ids.len(), 4, "{text}");
+    assert!(text.contains(ODD) && text.contains(r#""result":{"n":12345678901234567890.10}"#), "{text}");
+    let submits = stub.submits.lock().unwrap();
+    assert_eq!((submits[0].user_id.as_str(), submits[0].thread_id.as_str()), ("ada", "t9"));
+}

@@ -49,7 +49,7 @@ pub(super) fn assemble(servers: &[(Server, Option<Discovered>)], rules: &Rules) 
         match discovered {
             None => {}
             Some(Err(error)) => {
-                view.problems.push(format!("server {}: its tools could not be listed: {error}", server.name))
+                view.problems.push(format!("server {}: its tools could not be listed: {error}", server.name));
             }
             Some(Ok(tools)) => {
                 let missing = missing(server, tools);
@@ -114,8 +114,9 @@ fn visible(server: &Server, tools: &[Box<RawValue>], problems: &mut Vec<String>)
     let mut seen = HashSet::new();
     let mut visible = Vec::new();
     for raw in tools {
-        let named = |members: Members<'_>| members.text("name").filter(|name| !name.is_empty());
-        let Some((members, raw_name)) = Members::read(raw).zip(Members::read(raw).and_then(named)) else {
+        let members = Members::read(raw);
+        let raw_name = members.as_ref().and_then(|members| members.text("name")).filter(|name| !name.is_empty());
+        let Some((members, raw_name)) = members.zip(raw_name) else {
             problems.push(format!("server {}: a tool without a name is left out", server.name));
             continue;
         };

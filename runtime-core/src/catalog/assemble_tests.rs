@@ -1,3 +1,5 @@
+//! What agents see of which answers.
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -19,12 +21,12 @@ fn with_tasks(name: &str) -> Server {
     Server { toolsets: vec![Arc::new(toolset)], ..server(name) }
 }
 
-fn raws(tools: &[&str]) -> Discovered {
-    Ok(tools.iter().map(|text| RawValue::from_string((*text).to_owned()).unwrap()).collect())
+fn raws(tools: &[&str]) -> Arc<[Box<RawValue>]> {
+    tools.iter().map(|text| RawValue::from_string((*text).to_owned()).unwrap()).collect()
 }
 
-fn named(names: &[&str]) -> Discovered {
-    Ok(names.iter().map(|name| RawValue::from_string(json!({"name": name}).to_string()).unwrap()).collect())
+fn named(names: &[&str]) -> Arc<[Box<RawValue>]> {
+    names.iter().map(|name| RawValue::from_string(json!({"name": name}).to_string()).unwrap()).collect()
 }
 
 fn names(view: &View) -> Vec<&str> {
@@ -36,9 +38,9 @@ fn tools_are_prefixed_and_routed_to_the_server_that_has_them_100() {
     let unprefixed = Server { prefix: false, ..server("plain") };
     let view = assemble(
         &[
-            (server("web"), Some(named(&["scraper_run", "web_x"]))),
-            (server("web_scraper"), Some(named(&["go"]))),
-            (unprefixed, Some(named(&["plain_go"]))),
+            (server("web"), Some(Ok(named(&["scraper_run", "web_x"])))),
+            (server("web_scraper"), Some(Ok(named(&["go"])))),
+            (unprefixed, Some(Ok(named(&["plain_go"])))),
         ],
         &Rules::default(),
     );
@@ -51,7 +53,7 @@ fn tools_are_prefixed_and_routed_to_the_server_that_has_them_100() {
 
 #[test]
 fn a_name_that_models_cannot_call_drops_that_tool_alone_101() {
-    let view = assemble(&[(server("s"), Some(named(&["a.b", "ok", "", "ü"])))], &Rules::default());
+    let view = assemble(&[(server("s"), Some(Ok(named(&["a.b", "ok", "", "ü"]))))], &Rules::default());
     assert_eq!(names(&view), ["s_ok"]);
     assert_eq!(view.problems.len(), 3, "{:?}", view.problems);
 }
@@ -60,10 +62,10 @@ fn a_name_that_models_cannot_call_drops_that_tool_alone_101() {
 fn ordinary_tools_stay_byte_for_byte_but_for_their_name() {
     let text =
         r#"{"z":1.50,"name":"echo","inputSchema":{"b":{ },"a":1e3},"execution":{"taskSupport":"required"},"x":null}"#;
-    let view = assemble(&[(server("s"), Some(raws(&[text])))], &Rules::default());
+    let view = assemble(&[(server("s"), Some(Ok(raws(&[text]))))], &Rules::default());
     assert_eq!(view.tools[0].definition.get(), text.replace("\"echo\"", "\"s_echo\""));
     let plain = Server { prefix: false, ..server("s") };
-    let view = assemble(&[(plain, Some(raws(&[text])))], &Rules::default());
+    let view = assemble(&[(plain, Some(Ok(raws(&[text]))))], &Rules::default());
     assert_eq!(view.tools[0].definition.get(), text);
 }
 
@@ -72,7 +74,7 @@ fn submit_tools_stay_with_a_contract_and_the_others_are_hidden_7_38() {
     let submit = r#"{"name":"submit","description":"Makes a report. ","inputSchema":{"b":1,"a":2},"outputSchema":{"x":1},
         "execution":{"taskSupport":"required"},"annotations":{"title":"T"}}"#;
     let tools = [submit, r#"{"name":"status"}"#, r#"{"name":"cancel"}"#, r#"{"name":"input"}"#, r#"{"name":"other"}"#];
-    let view = assemble(&[(with_tasks("s"), Some(raws(&tools)))], &Rules::default());
+    let view = assemble(&[(with_tasks("s"), Some(Ok(raws(&tools))))], &Rules::default());
     assert_eq!(names(&view), ["s_submit", "s_other"]);
     let tool = &view.tools[0];
     assert_eq!(tool.toolset.as_ref().unwrap().name, "report");
@@ -86,14 +88,15 @@ fn submit_tools_stay_with_a_contract_and_the_others_are_hidden_7_38() {
     assert!(definition["outputSchema"]["properties"].get("task_name").is_some());
     assert!(definition.get("execution").is_none());
     assert_eq!(definition["annotations"]["title"], "T");
-    let bare = assemble(&[(with_tasks("s"), Some(named(&["submit", "status", "cancel", "input"])))], &Rules::default());
+    let bare =
+        assemble(&[(with_tasks("s"), Some(Ok(named(&["submit", "status", "cancel", "input"]))))], &Rules::default());
     let definition: Value = serde_json::from_str(bare.tools[0].definition.get()).unwrap();
     assert_eq!(definition["description"], BACKGROUND_CONTRACT);
 }
 
 #[test]
 fn a_missing_configured_tool_withholds_everything_39_147() {
-    let servers = [(with_tasks("s"), Some(named(&["submit", "other"]))), (server("t"), Some(named(&["x"])))];
+    let servers = [(with_tasks("s"), Some(Ok(named(&["submit", "other"])))), (server("t"), Some(Ok(named(&["x"]))))];
     let view = assemble(&servers, &Rules::default());
     assert!(view.tools.is_empty());
     assert!(view.problems[0].contains("status, cancel, input"), "{:?}", view.problems);
@@ -105,7 +108,7 @@ fn a_missing_configured_tool_withholds_everything_39_147() {
 
 #[test]
 fn a_server_that_could_not_be_asked_takes_nobody_with_it_39_99() {
-    let servers = [(with_tasks("s"), Some(Err("refused".to_owned()))), (server("t"), Some(named(&["x"])))];
+    let servers = [(with_tasks("s"), Some(Err("refused".to_owned()))), (server("t"), Some(Ok(named(&["x"]))))];
     let view = assemble(&servers, &Rules::default());
     assert_eq!(names(&view), ["t_x"]);
     assert!(view.problems[0].contains("server s") && view.problems[0].contains("refused"));
@@ -115,7 +118,10 @@ fn a_server_that_could_not_be_asked_takes_nobody_with_it_39_99() {
 fn colliding_tools_are_withheld_and_both_servers_named_143() {
     let plain = |name: &str| Server { prefix: false, ..server(name) };
     let view = assemble(
-        &[(plain("a"), Some(named(&["x", "get_background_task", "y", "y"]))), (plain("b"), Some(named(&["x"])))],
+        &[
+            (plain("a"), Some(Ok(named(&["x", "get_background_task", "y", "y"])))),
+            (plain("b"), Some(Ok(named(&["x"])))),
+        ],
         &Rules { reserved: vec!["get_background_task"], ..Rules::default() },
     );
     assert_eq!(names(&view), ["y"]);
@@ -129,7 +135,7 @@ fn the_guardrail_judges_visible_names_130() {
     let mut settings = GuardrailSettings { enabled: true, ..GuardrailSettings::default() };
     settings.provider.config.denied_tools = vec!["s_forget".into()];
     let rules = Rules { guardrail: Guardrail::new(&settings), ..Rules::default() };
-    let view = assemble(&[(server("s"), Some(named(&["forget", "find"])))], &rules);
+    let view = assemble(&[(server("s"), Some(Ok(named(&["forget", "find"]))))], &rules);
     assert_eq!(names(&view), ["s_find"]);
     assert_eq!(view.denied, ["s_forget"]);
 }

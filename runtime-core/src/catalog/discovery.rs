@@ -1,8 +1,11 @@
 //! Asking servers for their tools, and keeping what they said (BEHAVIOURS M).
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::assemble::{Discovered, Rules, Server, assemble};
@@ -12,9 +15,9 @@ use crate::upstream::{SharedUpstream, Upstreams};
 
 /// A server that failed is asked again after this long, doubling up to [`MAX_RETRY`].
 const MIN_RETRY: Duration = Duration::from_secs(2);
-const MAX_RETRY: Duration = Duration::from_secs(60);
+const MAX_RETRY: Duration = Duration::from_mins(1);
 /// Bounds a discovery where the server's configuration does not (99).
-const MAX_DISCOVERY: Duration = Duration::from_secs(300);
+const MAX_DISCOVERY: Duration = Duration::from_mins(5);
 
 /// The tools of all enabled servers, cached server by server.
 pub struct Catalog {
@@ -27,6 +30,8 @@ struct Inner {
     state: Mutex<State>,
     /// Held by the caller that fills an empty cache; others wait for it.
     filling: tokio::sync::Mutex<()>,
+    /// Told of every answer and reset.
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -64,7 +69,15 @@ impl Catalog {
             reserved: if settings.gateway.builtin_tools { BUILTIN_TOOLS.to_vec() } else { Vec::new() },
         };
         let state = Mutex::new(State { entries: vec![Entry::default(); servers.len()], ..State::default() });
-        Self { inner: Arc::new(Inner { servers, rules, state, filling: tokio::sync::Mutex::default() }) }
+        Self {
+            inner: Arc::new(Inner {
+                servers,
+                rules,
+                state,
+                filling: tokio::sync::Mutex::default(),
+                changed: Notify::new(),
+            }),
+        }
     }
 
     /// What agents see.
@@ -79,16 +92,17 @@ impl Catalog {
         if let Some(view) = self.inner.cached() {
             return view;
         }
-        // A reset in between makes what was asked before worthless (96).
-        for _ in 0..3 {
-            // On tasks of their own, so that a caller that goes away costs the others nothing.
-            let asked: Vec<_> = self.inner.start_due(true).into_iter().map(|at| self.inner.spawn(at)).collect();
-            for task in asked {
-                let _ = task.await;
-            }
+        loop {
+            let changed = self.inner.changed.notified();
             if self.inner.is_complete() {
                 break;
             }
+            // On tasks of their own, so that a caller that goes away costs the others nothing. A reset in between makes
+            // what was asked before worthless, and asks again (96).
+            for (at, generation) in self.inner.start_due(true) {
+                self.inner.spawn(at, generation);
+            }
+            changed.await;
         }
         self.inner.publish()
     }
@@ -106,6 +120,7 @@ impl Catalog {
             state.view = None;
             state.entries = vec![Entry::default(); self.inner.servers.len()];
         }
+        self.inner.changed.notify_waiters();
         for (_, upstream) in &self.inner.servers {
             upstream.refresh().await;
         }
@@ -126,14 +141,14 @@ impl Inner {
     /// The cached view, if there is one; whoever failed and is due is asked again meanwhile.
     fn cached(self: &Arc<Self>) -> Option<Arc<View>> {
         let view = self.state().view.clone()?;
-        for at in self.start_due(false) {
-            drop(self.spawn(at));
+        for (at, generation) in self.start_due(false) {
+            self.spawn(at, generation);
         }
         Some(view)
     }
 
-    /// Marks the servers that have to be asked now, and names them.
-    fn start_due(&self, first: bool) -> Vec<usize> {
+    /// Marks the servers that have to be asked now, and names them with the generation they belong to.
+    fn start_due(&self, first: bool) -> Vec<(usize, u64)> {
         let now = Instant::now();
         let mut state = self.state();
         let due = |entry: &Entry| match &entry.discovered {
@@ -142,30 +157,34 @@ impl Inner {
             Some(Ok(_)) => false,
         };
         let mut started = Vec::new();
+        let generation = state.generation;
         for (at, entry) in state.entries.iter_mut().enumerate() {
             if !entry.running && due(entry) {
                 entry.running = true;
-                started.push(at);
+                started.push((at, generation));
             }
         }
         started
     }
 
-    fn spawn(self: &Arc<Self>, at: usize) -> tokio::task::JoinHandle<()> {
+    fn spawn(self: &Arc<Self>, at: usize, generation: u64) {
         let inner = Arc::clone(self);
-        let generation = inner.state().generation;
         tokio::spawn(async move {
             let (server, upstream) = &inner.servers[at];
-            let discovered = match timeout(MAX_DISCOVERY, upstream.list_tools()).await {
-                Ok(Ok(tools)) => Ok(tools.into()),
-                Ok(Err(error)) => Err(error.message),
+            let listing = AssertUnwindSafe(upstream.list_tools()).catch_unwind();
+            let discovered = match timeout(MAX_DISCOVERY, listing).await {
+                Ok(Ok(Ok(tools))) => Ok(tools.into()),
+                Ok(Ok(Err(error))) => Err(error.message),
+                // Whoever waits for this server must not wait for ever.
+                Ok(Err(_)) => Err("internal error".to_owned()),
                 Err(_) => Err(format!("no answer within {MAX_DISCOVERY:?}")),
             };
             if let Err(error) = &discovered {
                 tracing::warn!(server = server.name, error, "discovery failed");
             }
             inner.record(at, generation, discovered);
-        })
+            inner.changed.notify_waiters();
+        });
     }
 
     fn record(&self, at: usize, generation: u64, discovered: Discovered) {

@@ -37,9 +37,8 @@ mod tests {
 
     fn guardrail(enabled: bool, denied: &[&str], allowed: Option<&[&str]>) -> Guardrail {
         let mut settings = GuardrailSettings { enabled, ..GuardrailSettings::default() };
-        let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        settings.provider.config.denied_tools = own(denied);
-        settings.provider.config.allowed_tools = allowed.map(own);
+        settings.provider.config.denied_tools = denied.iter().map(ToString::to_string).collect();
+        settings.provider.config.allowed_tools = allowed.map(|names| names.iter().map(ToString::to_string).collect());
         Guardrail::new(&settings)
     }
 

@@ -1,1 +1,81 @@
+//! What is refused at start.
 
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::super::{Environment, GuardrailProvider};
+use super::*;
+
+fn extensions(document: &Value) -> Extensions {
+    Extensions::parse(&document.to_string(), Path::new("e.json"), &Environment::default()).unwrap()
+}
+
+fn server(change: &Value) -> Extensions {
+    let mut server = json!({"type": "http", "url": "http://h/mcp"});
+    server.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+    extensions(&json!({"mcpServers": {"s": server}}))
+}
+
+fn tasks() -> Extensions {
+    server(&json!({"task_toolsets": [{"name": "r", "submit_tool": "a", "status_tool": "b", "cancel_tool": "c"}]}))
+}
+
+fn refused(settings: &Settings, extensions: &Extensions) -> String {
+    check(settings, extensions).unwrap_err().0
+}
+
+#[test]
+fn toolsets_need_the_runtime_and_a_lasting_store_31() {
+    let mut settings = Settings::default();
+    assert!(check(&settings, &tasks()).is_ok());
+    settings.database.backend = Backend::Memory;
+    let error = refused(&settings, &tasks());
+    assert!(error.contains("sqlite") && error.contains("postgres"), "{error}");
+    assert!(check(&settings, &server(&json!({}))).is_ok(), "without toolsets memory is fine");
+    let mut settings = Settings::default();
+    settings.mcp_tasks.enabled = false;
+    assert!(refused(&settings, &tasks()).contains("mcp_tasks.enabled=true"));
+    let mut disabled = tasks();
+    disabled.servers["s"].enabled = false;
+    assert!(check(&settings, &disabled).is_ok());
+}
+
+#[test]
+fn what_is_not_implemented_is_refused_by_name() {
+    let none = Extensions::default();
+    let with = |change: &dyn Fn(&mut Settings)| {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        refused(&settings, &none)
+    };
+    assert!(with(&|settings| settings.webhooks = vec![json!({"url": "http://h"})]).contains("webhooks"));
+    assert!(with(&|settings| settings.auth.mode = AuthMode::ApiKey).contains("auth.mode"));
+    assert!(with(&|settings| settings.auth.mode = AuthMode::Jwt).contains("auth.mode"));
+    assert!(with(&|settings| settings.tool_search.enabled = true).contains("tool_search.enabled"));
+    let settings = Settings::default();
+    for key in ["oauth", "user_auth", "headers_from_context"] {
+        assert!(refused(&settings, &server(&json!({key: {"enabled": true}}))).contains(&format!("mcpServers.s.{key}")));
+        assert!(check(&settings, &server(&json!({key: {"enabled": false}}))).is_ok());
+        assert!(check(&settings, &server(&json!({key: {}, "enabled": false}))).is_ok(), "on a disabled server");
+        let stdio = extensions(&json!({"mcpServers": {"s": {"command": "x", key: {"enabled": true}}}}));
+        assert!(check(&settings, &stdio).is_ok() && stdio.warnings[0].contains(key), "118, 120");
+    }
+    assert!(refused(&settings, &server(&json!({"type": "sse"}))).contains("mcpServers.s.type"));
+    let http = extensions(&json!({"mcpInterceptors": [{"name": "gate", "url": "http://h"}]}));
+    assert!(refused(&settings, &http).contains("gate"));
+    assert!(check(&settings, &extensions(&json!({"mcpInterceptors": ["a:b"]}))).is_ok(), "139");
+}
+
+#[test]
+fn the_allow_list_has_two_names_140() {
+    let with = |kind: &str| {
+        let mut settings = Settings::default();
+        settings.guardrails.provider = GuardrailProvider { kind: kind.into(), ..GuardrailProvider::default() };
+        check(&settings, &Extensions::default())
+    };
+    assert!(with("allowlist").is_ok());
+    assert!(with("deerflow.guardrails.builtin:AllowlistProvider").is_ok());
+    let error = with("my.company:Provider").unwrap_err().0;
+    assert!(error.contains("guardrails.provider.use") && error.contains("allowlist"), "{error}");
+}

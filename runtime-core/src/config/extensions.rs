@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::task::Toolset;
 
 /// [`ServerConfig::session_init_timeout`] where the file says nothing (81).
-pub(super) const DEFAULT_INIT_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const DEFAULT_INIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The servers of `extensions_config.json`, in the file's order.
 #[derive(Debug, Clone, Default)]

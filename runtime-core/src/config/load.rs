@@ -14,8 +14,8 @@ use super::{AuthMode, Backend, ConfigError, Environment, Settings};
 const PREFIX: &str = "MCP_TASKD__";
 const POSTGRES_URL: &str = "database.postgres_url";
 
-/// Where settings come from.
-#[derive(Debug, Clone, Default)]
+/// Where settings come from. Flags may hold secrets, so that there is no `Debug`.
+#[derive(Clone, Default)]
 pub struct LoadOptions {
     /// `--config`.
     pub path: Option<PathBuf>,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::environment::reference;
 use super::extensions::{DEFAULT_INIT_TIMEOUT, Definition, Interceptor};
-use super::{ConfigError, CredentialSource, Environment, Extensions, ServerConfig, transport};
+use super::{ConfigError, CredentialSource, Environment, Extensions, ServerConfig, Transport, transport};
 use crate::task::Toolset;
 use crate::task::limits::{SERVER_NAME_MAX_CHARS, TASK_NAME_MAX_CHARS};
 
@@ -76,7 +76,7 @@ impl Extensions {
                 // Other programs' parts of the file (83).
                 "skills" | "middlewares" => {}
                 other => {
-                    loaded.warnings.push(format!("{file}: {other} is not one of this program's keys and is ignored"))
+                    loaded.warnings.push(format!("{file}: {other} is not one of this program's keys and is ignored"));
                 }
             }
         }
@@ -108,6 +108,11 @@ impl Extensions {
             };
             server.definition = Definition(expanded);
             if server.enabled {
+                if matches!(server.transport, Transport::Stdio { .. }) {
+                    self.warnings.extend(server.credentials.iter().map(|source| {
+                        format!("{file}: {at}.{} has no effect on a stdio server and is ignored", source.key())
+                    }));
+                }
                 self.warnings.extend(unset.iter().map(|warning| format!("{file}: {warning}")));
             }
             self.servers.insert(name.clone(), server);
@@ -164,10 +169,13 @@ fn kind(error: &serde_json::Error) -> &'static str {
 fn expand(value: &Value, at: &str, environment: &Environment, unset: &mut Vec<String>) -> Value {
     match value {
         Value::String(text) => match reference(text) {
-            Some(name) => environment.get(name).map(Into::into).unwrap_or_else(|| {
-                unset.push(format!("{at}: environment variable {name} is not set; using an empty string"));
-                Value::String(String::new())
-            }),
+            Some(name) => environment.get(name).map_or_else(
+                || {
+                    unset.push(format!("{at}: environment variable {name} is not set; using an empty string"));
+                    Value::String(String::new())
+                },
+                Into::into,
+            ),
             None => value.clone(),
         },
         Value::Array(items) => items
@@ -244,7 +252,7 @@ impl Reader<'_> {
         };
         let mut server = ServerConfig::new(name, transport);
         server.enabled = enabled;
-        server.description = self.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+        server.description = self.get("description").and_then(Value::as_str).map(ToOwned::to_owned).unwrap_or_default();
         server.tool_name_prefix = tool_name_prefix;
         server.session_init_timeout = session_init_timeout;
         server.tool_call_timeout = tool_call_timeout;

@@ -42,6 +42,7 @@ impl Settings {
     }
 }
 
+#[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]
 fn masked<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
     secret.as_ref().map(|_| super::redact::MASK).serialize(serializer)
 }

@@ -9,7 +9,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Driver, Route, Routes, SubmitCall, SubmitFailure};
 use crate::contract::{CancelReading, StatusReading, ToolAnswer, read_cancel, read_status, read_submit};
-use crate::task::{Binding, Failure, FailureKind, Limits, Tracked};
+use crate::task::{Binding, Failure, FailureKind, Limits, Snapshot, Tracked};
 use crate::upstream::{CallError, CallErrorKind, Scope, ToolCall};
 
 /// The `_meta` member that carries a submit's idempotency key.
@@ -46,7 +46,33 @@ impl ToolsDriver {
             .and_then(|()| self.routes.find(&binding.server_name).ok_or_else(unroutable))
     }
 
-    /// Calls a tool about a task and reads what counts of its answer.
+    /// Calls a tool about a task and reads what its answer means. Texts of the server's are scrubbed of the credentials
+    /// that were sent to it (148).
+    async fn ask(&self, task: &Tracked, tool: &str, arguments: &impl Serialize) -> StatusReading {
+        let remote_id = task.remote_task_id.as_deref().unwrap_or_default();
+        let mut reading = match self.call(&task.binding, &scope_of(task), tool, arguments).await {
+            Ok(answer) => read_status(&answer, tool, remote_id, &self.limits),
+            Err(failure) => StatusReading::Failure(failure),
+        };
+        match &mut reading {
+            StatusReading::Failure(failure) => self.scrub(&task.binding, &mut failure.message),
+            StatusReading::Snapshot(snapshot) => self.scrub_snapshot(&task.binding, snapshot),
+        }
+        reading
+    }
+
+    fn scrub_snapshot(&self, binding: &Binding, snapshot: &mut Snapshot) {
+        if let Some(error) = &mut snapshot.outcome.error {
+            self.scrub(binding, error);
+        }
+    }
+
+    fn scrub(&self, binding: &Binding, text: &mut String) {
+        if let Some(route) = self.routes.find(&binding.server_name) {
+            *text = route.upstream.scrub(text);
+        }
+    }
+
     async fn call(
         &self,
         binding: &Binding,
@@ -85,33 +111,33 @@ impl Driver for ToolsDriver {
             }
         })?;
         let answer = read(&result, tool).map_err(|failure| SubmitFailure::Unknown(failure.message))?;
-        read_submit(&answer, tool).map_err(SubmitFailure::Refused)
+        read_submit(&answer, tool).map_err(|mut refusal| {
+            self.scrub(call.binding, &mut refusal.message);
+            SubmitFailure::Refused(refusal)
+        })
     }
 
     async fn status(&self, task: &Tracked) -> StatusReading {
-        let tool = task.binding.toolset.status_tool.as_str();
         let remote_id = task.remote_task_id.as_deref().unwrap_or_default();
-        match self.call(&task.binding, &scope_of(task), tool, &TaskIdArgument { task_id: remote_id }).await {
-            Ok(answer) => read_status(&answer, tool, remote_id, &self.limits),
-            Err(failure) => StatusReading::Failure(failure),
-        }
+        self.ask(task, &task.binding.toolset.status_tool, &TaskIdArgument { task_id: remote_id }).await
     }
 
     async fn cancel(&self, binding: &Binding, scope: &Scope, remote_id: &str) -> CancelReading {
         let tool = binding.toolset.cancel_tool.as_str();
-        match self.call(binding, scope, tool, &TaskIdArgument { task_id: remote_id }).await {
+        let mut reading = match self.call(binding, scope, tool, &TaskIdArgument { task_id: remote_id }).await {
             Ok(answer) => read_cancel(&answer, tool, remote_id, &self.limits),
             Err(failure) => CancelReading::Failure(failure),
+        };
+        match &mut reading {
+            CancelReading::Failure(failure) => self.scrub(binding, &mut failure.message),
+            CancelReading::Ended(snapshot) => self.scrub_snapshot(binding, snapshot),
         }
+        reading
     }
 
     async fn input(&self, task: &Tracked, tool: &str, input: &RawValue) -> StatusReading {
         let remote_id = task.remote_task_id.as_deref().unwrap_or_default();
-        let arguments = InputArguments { task_id: remote_id, input };
-        match self.call(&task.binding, &scope_of(task), tool, &arguments).await {
-            Ok(answer) => read_status(&answer, tool, remote_id, &self.limits),
-            Err(failure) => StatusReading::Failure(failure),
-        }
+        self.ask(task, tool, &InputArguments { task_id: remote_id, input }).await
     }
 }
 

@@ -195,9 +195,9 @@ impl Service {
                     self.worker.announce(&intent.id);
                     let record = recorded(intent, &task, handle.at);
                     if kept {
-                        self.worker.adopt(*task)
+                        self.worker.adopt(*task);
                     } else {
-                        self.worker.wake()
+                        self.worker.wake();
                     }
                     return Ok(Submitted { task: record, replayed: false });
                 }

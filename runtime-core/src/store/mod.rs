@@ -60,6 +60,9 @@ pub trait Registry: Send + Sync {
 
     /// Deletes dead workers that no task row names. Returns how many.
     async fn delete_dead(&self) -> Result<u64>;
+
+    /// Deletes at most `limit` tasks that ended before `ended_before`, oldest first, with their events. Returns how many.
+    async fn prune(&self, ended_before: Millis, limit: u32) -> Result<u64>;
 }
 
 /// Claims and the writes of an owner.

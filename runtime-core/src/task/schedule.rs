@@ -103,20 +103,20 @@ mod tests {
         max_age_ms: None,
     };
 
-    fn secs(seconds: u64) -> Option<Duration> {
-        Some(Duration::from_secs(seconds))
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
     }
 
     #[test]
     fn a_hint_replaces_the_interval_and_24_hours_cap_it_45_13() {
         let at = |status, hint| POLICY.after_answer(0, status, hint, Chance::NONE);
         assert_eq!(at(Status::Working, None), 5_000);
-        assert_eq!(at(Status::Working, secs(2)), 2_000);
-        assert_eq!(at(Status::Working, secs(90)), 90_000);
-        assert_eq!(at(Status::Working, secs(1_000_000)), MAX_WAIT_MS);
+        assert_eq!(at(Status::Working, Some(secs(2))), 2_000);
+        assert_eq!(at(Status::Working, Some(secs(90))), 90_000);
+        assert_eq!(at(Status::Working, Some(secs(1_000_000))), MAX_WAIT_MS);
         assert_eq!(at(Status::Working, Some(Duration::from_micros(1))), MIN_HINT_MS);
-        assert_eq!(at(Status::InputRequired, secs(2)), 60_000);
-        assert_eq!(at(Status::InputRequired, secs(90)), 90_000);
+        assert_eq!(at(Status::InputRequired, Some(secs(2))), 60_000);
+        assert_eq!(at(Status::InputRequired, Some(secs(90))), 90_000);
     }
 
     #[test]
@@ -124,8 +124,8 @@ mod tests {
         let waits: Vec<_> = (0..8).map(|errors| POLICY.after_error(0, errors, None, Chance::NONE)).collect();
         assert_eq!(waits, [5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 300_000, 300_000]);
         assert_eq!(POLICY.after_error(0, i64::MAX, None, Chance::NONE), 300_000);
-        assert_eq!(POLICY.after_error(0, 0, secs(60), Chance::NONE), 60_000, "Retry-After counts as a hint");
-        assert_eq!(POLICY.after_error(0, 0, secs(u64::MAX), Chance::NONE), MAX_WAIT_MS, "and is clamped");
+        assert_eq!(POLICY.after_error(0, 0, Some(secs(60)), Chance::NONE), 60_000, "Retry-After counts as a hint");
+        assert_eq!(POLICY.after_error(0, 0, Some(secs(u64::MAX)), Chance::NONE), MAX_WAIT_MS, "and is clamped");
     }
 
     proptest! {

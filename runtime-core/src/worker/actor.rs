@@ -685,7 +685,9 @@ impl Actor {
             .take(excess)
             .cloned()
             .collect();
-        tracing::info!(tasks = spare.len(), "tasks are let go for another worker");
+        if !spare.is_empty() {
+            tracing::info!(tasks = spare.len(), "tasks are let go for another worker");
+        }
         for id in spare {
             self.release(&id);
         }
@@ -740,16 +742,14 @@ impl Actor {
 
     /// Dead to the store: nothing that is held is owned any more. Start again under a new id.
     fn reborn(&mut self, old: &WorkerId) {
-        if self.worker.as_ref().is_none_or(|worker| worker.id != *old) {
-            return;
-        }
+        let Some(worker) = self.worker.take_if(|worker| worker.id == *old) else { return };
+        worker.leave();
         tracing::error!(worker = %old, tasks = self.held.len(), "the store counts this worker as dead; it starts again");
         self.context.metrics.leases_lost.with_label_values(&["refused"]).inc_by(self.held.len() as u64);
         self.running.keys().copied().collect::<Vec<_>>().into_iter().for_each(|job| self.abort(job));
         self.held.clear();
         self.lanes.clear();
         self.to_load.clear();
-        self.worker = None;
         self.asked = None;
         self.context.set_incarnation(None);
         self.register();
@@ -831,6 +831,7 @@ impl Actor {
         if let Some(worker) = self.worker.take() {
             let left = async {
                 self.context.store.mark_dead(&worker.id, &worker.id, None).await?;
+                worker.leave();
                 takeover::free_all(&self.context).await?;
                 self.context.store.delete_dead().await
             };

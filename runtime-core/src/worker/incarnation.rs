@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::store::WorkerId;
+use crate::store::{WorkerId, WorkerRecord};
 
 /// A worker's identity from a registration to its death.
 #[derive(Debug)]
@@ -25,15 +25,18 @@ impl Incarnation {
         let host: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(40).collect();
         let id: WorkerId = format!("{host}-{}", uuid::Uuid::new_v4().simple()).into();
         let path = folder.join(format!("{id}.lock"));
-        let lock = OpenOptions::new().create_new(true).write(true).open(&path)?;
+        // It gets its name only once it is locked, so that a file of that name whose lock is free is always a dead process's.
+        let unnamed = folder.join(format!("{id}.new"));
+        let lock = OpenOptions::new().create_new(true).write(true).open(&unnamed)?;
         lock.try_lock()?;
+        std::fs::rename(&unnamed, &path)?;
         Ok(Self { id, path, _lock: lock })
     }
-}
 
-impl Drop for Incarnation {
-    fn drop(&mut self) {
-        // A leftover is swept by `Predecessors` later.
+    /// Removes the file of an identity that is dead in the store, or was never there. Until then it stays, however the
+    /// process ends: without it nobody could tell that it has.
+    pub fn leave(&self) {
+        // What cannot be removed is swept by `Predecessors` later.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -65,12 +68,23 @@ impl Predecessors {
         }
     }
 
-    /// Removes the lock file of a worker that is dead in the store too.
+    /// Removes the lock file of a worker that has ended, and is dead in the store too.
     pub(super) fn forget(&self, worker: &WorkerId) {
         if self.has_ended(worker)
             && let Some(path) = self.path(worker)
         {
             let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// Removes the files of processes that have ended and that the store does not know (any more).
+    pub(super) fn sweep(&self, known: &[WorkerRecord]) {
+        let Ok(files) = std::fs::read_dir(&self.folder) else { return };
+        let names = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
+        for worker in names.filter_map(|name| Some(WorkerId::from(name.strip_suffix(".lock")?))) {
+            if !known.iter().any(|row| row.info.id == worker) {
+                self.forget(&worker);
+            }
         }
     }
 
@@ -93,15 +107,29 @@ mod tests {
         let second = Incarnation::begin(dir.path(), "host.example").unwrap();
         assert_ne!(first.id, second.id);
         assert!(!predecessors.has_ended(&first.id));
-        // As if the process had been killed: the lock goes, the file stays.
-        let path = predecessors.path(&first.id).unwrap();
+        // However a process ends: the lock goes, the file stays.
+        let ended = Arc::clone(&first.id);
+        let path = predecessors.path(&ended).unwrap();
         drop(first);
-        std::fs::write(&path, "").unwrap();
-        let ended: WorkerId = path.file_stem().unwrap().to_str().unwrap().into();
         assert!(predecessors.has_ended(&ended));
         predecessors.forget(&ended);
         assert!(!path.exists());
+        predecessors.forget(&second.id);
+        assert!(predecessors.path(&second.id).unwrap().exists(), "a living one is not forgotten");
         assert!(!predecessors.has_ended(&"never-here".into()));
         assert!(!predecessors.has_ended(&"../workers/x".into()));
+    }
+
+    #[test]
+    fn what_is_left_of_processes_that_nobody_knows_is_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let predecessors = Predecessors::new(dir.path());
+        let [left, ended, alive] = [(); 3].map(|()| Incarnation::begin(dir.path(), "h").unwrap());
+        left.leave();
+        drop(ended);
+        predecessors.sweep(&[]);
+        let files = std::fs::read_dir(folder(dir.path())).unwrap();
+        let names: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        assert_eq!(names, [format!("{}.lock", alive.id)]);
     }
 }

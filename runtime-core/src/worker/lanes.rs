@@ -28,7 +28,7 @@ pub(super) struct Lane {
 /// All lanes of a worker.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    lanes: HashMap<Box<str>, Lane>,
+    by_server: HashMap<Box<str>, Lane>,
     slots: [usize; 2],
     running: [usize; 2],
 }
@@ -36,24 +36,24 @@ pub(super) struct Lanes {
 impl Lanes {
     /// Lanes for the servers with these bounds; `polls` slots in all, and max(2, polls/4) for cancels beside them.
     pub(super) fn new(bounds: impl IntoIterator<Item = (Box<str>, usize)>, polls: usize) -> Self {
-        let lanes = bounds.into_iter().map(|(server, bound)| (server, Lane { bound, ..Lane::default() })).collect();
-        Self { lanes, slots: [polls.max(1), (polls / 4).max(2)], running: [0, 0] }
+        let by_server = bounds.into_iter().map(|(server, bound)| (server, Lane { bound, ..Lane::default() })).collect();
+        Self { by_server, slots: [polls.max(1), (polls / 4).max(2)], running: [0, 0] }
     }
 
     /// Queues a due task.
     pub(super) fn push(&mut self, server: &str, slot: Slot, due: Millis, id: Arc<str>) {
-        if !self.lanes.contains_key(server) {
+        if !self.by_server.contains_key(server) {
             // A server that is not configured here gets a lane of its own too: its tasks are told so, one at a time.
-            self.lanes.insert(server.into(), Lane { bound: 1, ..Lane::default() });
+            self.by_server.insert(server.into(), Lane { bound: 1, ..Lane::default() });
         }
-        if let Some(lane) = self.lanes.get_mut(server) {
+        if let Some(lane) = self.by_server.get_mut(server) {
             lane.ready[slot as usize].insert((due, id));
         }
     }
 
     /// Takes a task out of the queue, if it is there.
     pub(super) fn remove(&mut self, server: &str, slot: Slot, due: Millis, id: &Arc<str>) {
-        if let Some(lane) = self.lanes.get_mut(server) {
+        if let Some(lane) = self.by_server.get_mut(server) {
             lane.ready[slot as usize].remove(&(due, Arc::clone(id)));
         }
     }
@@ -65,20 +65,20 @@ impl Lanes {
     pub(super) fn take(&mut self, slot: Slot) -> Option<(Box<str>, Arc<str>)> {
         let kind = slot as usize;
         let free = self.slots[kind].checked_sub(self.running[kind]).filter(|free| *free > 0)?;
-        let idle = self.lanes.values().filter(|lane| lane.running[kind] == 0).count();
+        let idle = self.by_server.values().filter(|lane| lane.running[kind] == 0).count();
         let reserved = idle.min(self.slots[kind] / 2);
         let may_start = |lane: &Lane| {
             let bound = if slot == Slot::Cancel { (self.slots[kind] / 2).max(1) } else { lane.bound };
             lane.running[kind] < bound && (lane.running[kind] == 0 || free > reserved)
         };
         let server = self
-            .lanes
+            .by_server
             .iter()
             .filter(|(_, lane)| may_start(lane))
             .filter_map(|(server, lane)| lane.ready[kind].first().map(|first| (first, server)))
             .min()
             .map(|(_, server)| server.clone())?;
-        let lane = self.lanes.get_mut(&server)?;
+        let lane = self.by_server.get_mut(&server)?;
         let (_, id) = lane.ready[kind].pop_first()?;
         lane.running[kind] += 1;
         self.running[kind] += 1;
@@ -88,7 +88,7 @@ impl Lanes {
     /// Gives a slot back.
     pub(super) fn finish(&mut self, server: &str, slot: Slot) {
         let kind = slot as usize;
-        if let Some(lane) = self.lanes.get_mut(server) {
+        if let Some(lane) = self.by_server.get_mut(server) {
             lane.running[kind] = lane.running[kind].saturating_sub(1);
             self.running[kind] = self.running[kind].saturating_sub(1);
         }
@@ -96,7 +96,7 @@ impl Lanes {
 
     /// A server's breaker.
     pub(super) fn breaker(&mut self, server: &str) -> Option<&mut Breaker> {
-        self.lanes.get_mut(server).map(|lane| &mut lane.breaker)
+        self.by_server.get_mut(server).map(|lane| &mut lane.breaker)
     }
 
     /// Slots in all and slots in use.
@@ -106,7 +106,7 @@ impl Lanes {
 
     /// Empties every queue; running calls keep their slots.
     pub(super) fn clear(&mut self) {
-        self.lanes.values_mut().for_each(|lane| lane.ready = Default::default());
+        self.by_server.values_mut().for_each(|lane| lane.ready = Default::default());
     }
 }
 

@@ -98,7 +98,7 @@ impl Metrics {
             self.polls_in_flight.with_label_values(&[server]);
             self.breaker_open.with_label_values(&[server]);
         }
-        for kind in ChangeKind::ALL.map(ChangeKind::as_str).into_iter().chain(["claim", "submit"]) {
+        for kind in ChangeKind::ALL.map(ChangeKind::as_str).into_iter().chain(["claim", "submit", "prune"]) {
             self.rows_written.with_label_values(&[kind]);
         }
         for outcome in ["ok", "error"] {

@@ -26,7 +26,7 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
 use crate::clock::{Clock, Millis, StoreClock};
 use crate::driver::{Driver, Routes};
-use crate::store::{SharedStore, StoreError, WorkerId, WorkerInfo};
+use crate::store::{SharedStore, StoreError, StoreErrorKind, WorkerId, WorkerInfo};
 use crate::task::{Policy, Tracked};
 use actor::{Actor, Message};
 pub use incarnation::Incarnation;
@@ -54,6 +54,8 @@ pub struct Options {
     pub polls: bool,
     /// The machine's name.
     pub host: String,
+    /// How long ended tasks are kept; for ever where `None`.
+    pub retention: Option<Duration>,
 }
 
 /// What the parts of a worker share.
@@ -125,7 +127,7 @@ impl Context {
     async fn register(&self) -> Result<Arc<Incarnation>, StoreError> {
         let incarnation = Incarnation::begin(&self.options.state_dir, &self.options.host).map_err(|error| {
             let message = format!("server.state_dir {}: {error}", self.options.state_dir.display());
-            StoreError::new(crate::store::StoreErrorKind::Unavailable, "worker lock", message)
+            StoreError::new(StoreErrorKind::Unavailable, "worker lock", message)
         })?;
         let info = WorkerInfo {
             id: Arc::clone(&incarnation.id),
@@ -137,7 +139,11 @@ impl Context {
             polls: self.options.polls,
         };
         let sent = self.boot();
-        let now_ms = self.store.register(&info).await?;
+        let now_ms = self.store.register(&info).await.inspect_err(|error| {
+            if error.kind != StoreErrorKind::Unknown {
+                incarnation.leave();
+            }
+        })?;
         self.clock.discipline(now_ms, sent);
         self.set_renewed(sent);
         tracing::info!(worker = %incarnation.id, role = %self.options.role, "worker registered");
@@ -233,6 +239,12 @@ impl Worker {
     pub fn since_beat(&self) -> Duration {
         let beat = Duration::from_millis(self.context.beat_ms.load(Ordering::Relaxed).unsigned_abs());
         self.context.boot().saturating_sub(beat)
+    }
+
+    /// Whether the lease is certain: renewed within its length, and no refusal since.
+    pub fn is_leased(&self) -> bool {
+        let context = &self.context;
+        context.worker().is_some() && context.boot() < context.renewed() + context.options.lease
     }
 
     /// Ids of tasks whose row this process has just changed.

@@ -5,15 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::Context;
 use super::actor::Message;
 use super::incarnation::Predecessors;
 use super::observer::Observer;
-use crate::store::{StoreError, WorkerId};
+use crate::store::{StoreError, WorkerId, WorkerRecord};
 
 /// Rows freed by one statement.
 const CHUNK: u32 = 1_000;
+/// Ended tasks deleted by one statement.
+const PRUNED: u32 = 500;
+/// Between two looks for ended tasks to delete.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// Between two sweeps of the state directory.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// The other workers, as last seen.
 #[derive(Debug, Clone, Default)]
@@ -30,10 +37,21 @@ pub(super) struct Fleet {
 pub(super) async fn run(context: Arc<Context>, messages: mpsc::UnboundedSender<Message>) {
     let mut observer = Observer::default();
     let predecessors = Predecessors::new(&context.options.state_dir);
+    let mut next_prune = Instant::now();
+    let mut next_sweep = Instant::now();
     loop {
+        if let Some(retention) = context.options.retention.filter(|_| Instant::now() >= next_prune) {
+            // A full chunk means that there is more; a short rest keeps the deletes from crowding the writes.
+            let full = prune(&context, retention).await;
+            next_prune = Instant::now() + if full { Duration::ZERO } else { PRUNE_EVERY };
+        }
         if let Some(own) = context.worker() {
             match look_after(&context, &own, &mut observer, &predecessors).await {
-                Ok((fleet, freed)) => {
+                Ok((fleet, freed, workers)) => {
+                    if Instant::now() >= next_sweep {
+                        next_sweep = Instant::now() + SWEEP_EVERY;
+                        predecessors.sweep(&workers);
+                    }
                     let _ = messages.send(Message::Fleet(fleet));
                     if freed > 0 {
                         let _ = messages.send(Message::Wake);
@@ -52,7 +70,7 @@ async fn look_after(
     own: &WorkerId,
     observer: &mut Observer,
     predecessors: &Predecessors,
-) -> Result<(Fleet, u64), StoreError> {
+) -> Result<(Fleet, u64, Vec<WorkerRecord>), StoreError> {
     let workers = context.store.workers().await?;
     let mut dead = observer.expired(&workers, own, context.boot(), context.renewed());
     for row in workers.rows.iter().filter(|row| row.live && row.info.id != *own) {
@@ -79,7 +97,22 @@ async fn look_after(
         held_by_others: others().map(|row| row.held).sum(),
         heartbeats: others().map(|row| (row.info.id.clone(), row.heartbeat_count)).collect(),
     };
-    Ok((fleet, freed))
+    Ok((fleet, freed, workers.rows))
+}
+
+/// Deletes a chunk of tasks that ended long ago, with their events; whether there may be more.
+async fn prune(context: &Context, retention: Duration) -> bool {
+    let ended_before = context.now().saturating_sub(i64::try_from(retention.as_millis()).unwrap_or(i64::MAX));
+    match context.store.prune(ended_before, PRUNED).await {
+        Ok(pruned) => {
+            context.metrics.rows_written.with_label_values(&["prune"]).inc_by(pruned);
+            pruned >= u64::from(PRUNED)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "ended tasks cannot be pruned");
+            false
+        }
+    }
 }
 
 /// Frees the rows of every dead worker, in chunks.

@@ -1,9 +1,9 @@
 //! The fake server over HTTP, with faults.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -49,6 +49,17 @@ pub struct Faults {
     pub after_execution: AtomicBool,
 }
 
+/// A tool call that arrived.
+#[derive(Debug, Clone)]
+pub struct Called {
+    /// When it did.
+    pub at: Instant,
+    /// The tool.
+    pub tool: String,
+    /// The task that its arguments name.
+    pub task_id: Option<String>,
+}
+
 /// The server's state: the core's tasks and counters, faults, sessions.
 #[derive(Debug)]
 pub struct FakeState {
@@ -57,6 +68,7 @@ pub struct FakeState {
     /// What goes wrong.
     pub faults: Faults,
     options: FakeOptions,
+    journal: Mutex<Vec<Called>>,
     /// Sessions of an older generation are unknown.
     generation: AtomicU64,
     next_session: AtomicU64,
@@ -66,6 +78,25 @@ impl FakeState {
     /// Forgets all sessions, as a restart does.
     pub fn expire_sessions(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The tool calls that arrived so far, where [`FakeOptions::journal`] asks for them.
+    pub fn journal(&self) -> Vec<Called> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, incoming: &Incoming<'_>) {
+        if !self.options.journal {
+            return;
+        }
+        let params: serde_json::Value =
+            incoming.params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+        let called = Called {
+            at: Instant::now(),
+            tool: params["name"].as_str().unwrap_or_default().to_owned(),
+            task_id: params["arguments"]["task_id"].as_str().map(str::to_owned),
+        };
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner).push(called);
     }
 
     fn knows(&self, session: &str) -> bool {
@@ -94,6 +125,7 @@ impl FakeServer {
             core,
             faults: Faults::default(),
             options,
+            journal: Mutex::default(),
             generation: AtomicU64::new(1),
             next_session: AtomicU64::new(1),
         });
@@ -145,6 +177,9 @@ async fn receive(State(state): State<Arc<FakeState>>, headers: HeaderMap, body: 
     }
     if let Some(refusal) = refuse(&state, &headers, method, id.get()).await {
         return refusal;
+    }
+    if method == "tools/call" {
+        state.note(&incoming);
     }
     let faulty = method == "tools/call" || state.faults.everywhere.load(Ordering::Relaxed);
     let executed_first = state.faults.after_execution.load(Ordering::Relaxed);

@@ -6,7 +6,7 @@ mod stdio;
 mod task;
 mod tools;
 
-pub use http::{FakeServer, FakeState, Faults};
+pub use http::{Called, FakeServer, FakeState, Faults};
 pub use script::{End, Script};
 pub use stdio::serve_stdio;
 pub use task::{FakeTask, Truth};
@@ -53,4 +53,6 @@ pub struct FakeOptions {
     pub script: Script,
     /// The tools to list instead of the usual ones.
     pub tools: Option<serde_json::Value>,
+    /// Whether it keeps a journal of tool calls, those that a fault swallows included.
+    pub journal: bool,
 }

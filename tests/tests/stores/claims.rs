@@ -62,7 +62,7 @@ async fn a_claim_takes_ownership_and_bumps_the_epoch_55(bench: &Bench) {
     let owned = bench.store.owned(&worker).await.unwrap();
     assert_eq!((owned.len(), owned[0].epoch, owned[0].status), (1, 3, Some(Status::Submitted)));
     let ids = ["t".into(), "nobody".into()];
-    assert_eq!(bench.store.load_owned(&worker, &ids).await.unwrap(), [record.tracked.clone()]);
+    assert_eq!(bench.store.load_owned(&worker, &ids).await.unwrap(), std::slice::from_ref(&record.tracked));
     assert!(bench.store.load_owned(&"other".into(), &ids).await.unwrap().is_empty());
     let states = bench.store.inspect(&ids).await.unwrap();
     assert_eq!(states.len(), 1);

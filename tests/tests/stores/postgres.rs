@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use mcp_taskd_core::store::sql::SqlStore;
 use mcp_taskd_core::store::{
-    ClaimOrder, Heartbeat, Inserted, Leases as _, Queries as _, Registry as _, StoreErrorKind,
+    ClaimOrder, Heartbeat, Inserted, Leases as _, NewHandle, Queries as _, Registry as _, StoreErrorKind, TaskFilter,
 };
 use mcp_taskd_tests::postgres as server;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
-use crate::bench::{Bench, T0, info, intent, order};
+use crate::bench::{Bench, T0, handle, info, intent, order};
 
 /// A connection of the test's own.
 async fn connect(bench: &Bench) -> PgConnection {
@@ -230,4 +230,24 @@ async fn a_server_that_cannot_be_reached_is_unavailable_and_its_password_stays_s
     let error = SqlStore::connect_postgres("postgres://u:hunter2@h:port/x", 1).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Data);
     assert!(!error.to_string().contains("hunter2"));
+}
+
+/// Sequences are drawn before commits: a reader that went past an open gap would never see what fills it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_is_not_listed_while_an_earlier_one_may_still_be_committed() {
+    let bench = Bench::postgres().await;
+    let worker = bench.worker("w").await;
+    let now_ms = bench.store.workers().await.unwrap().now_ms;
+    let mut connection = connect(&bench).await;
+    let mut slow = connection.begin().await.unwrap();
+    let event = "INSERT INTO task_events (task_id, user_id, thread_id, kind, status, created_at)
+        VALUES ('slow', 'u', 't', 'working', 'working', 0)";
+    sqlx::raw_sql(event).execute(&mut *slow).await.unwrap();
+    bench.intent(&worker, "t").await;
+    bench.record(&NewHandle { at: now_ms, ..handle(&worker, "t", true) }).await;
+    let all = TaskFilter::default();
+    assert!(bench.events(&all).await.is_empty());
+    slow.commit().await.unwrap();
+    let sequences: Vec<_> = bench.events(&all).await.iter().map(|event| event.sequence).collect();
+    assert_eq!(sequences, [1, 2]);
 }

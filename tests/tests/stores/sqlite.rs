@@ -95,3 +95,19 @@ async fn every_connection_has_its_pragmas_15_16() {
     let seen: i64 = sqlx::query_scalar("SELECT count(*) FROM mcp_tasks").fetch_one(&mut *reader).await.unwrap();
     assert_eq!(seen, 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_by_sqlite_itself_as_on_a_full_disk_does_not_poison_the_writer_19() {
+    let bench = Bench::sqlite().await;
+    let worker = bench.worker("w").await;
+    let task = bench.held(&worker, "t").await;
+    // RAISE(ROLLBACK) ends the transaction under the driver, just as SQLITE_FULL does.
+    execute(&bench, "CREATE TRIGGER full BEFORE INSERT ON task_events BEGIN SELECT RAISE(ROLLBACK, 'full'); END").await;
+    let done = crate::bench::answered(&task, mcp_taskd_core::task::Status::Completed);
+    for _ in 0..3 {
+        bench.store.apply(&worker, std::slice::from_ref(&done)).await.unwrap_err();
+    }
+    assert_eq!(bench.get("t").await.lease_epoch, task.lease_epoch, "nothing was written");
+    execute(&bench, "DROP TRIGGER full").await;
+    assert!(matches!(bench.store.apply(&worker, &[done]).await.unwrap()[..], [Applied::Done { .. }]));
+}

@@ -13,6 +13,7 @@ behaviours! {
     rows_of_every_dead_worker_are_freed_in_chunks_and_spread_40,
     a_dead_workers_row_goes_only_when_no_task_names_it_4,
     a_result_applied_before_the_free_stays_2,
+    tasks_that_ended_long_ago_are_pruned_with_their_events_oldest_first,
 }
 
 async fn a_heartbeat_renews_the_lease_by_the_stores_clock(bench: &Bench) {
@@ -113,4 +114,23 @@ async fn a_result_applied_before_the_free_stays_2(bench: &Bench) {
     assert_eq!(bench.store.apply(&dead, &[late]).await.unwrap(), [Applied::Stale]);
     assert_eq!(bench.get("t").await.status, Status::Completed);
     assert_eq!(bench.claim(&order(&live)).await, ["u"]);
+}
+
+async fn tasks_that_ended_long_ago_are_pruned_with_their_events_oldest_first(bench: &Bench) {
+    let worker = bench.worker("w").await;
+    for (id, ended_at) in [("old", T0), ("older", T0 - 1_000), ("recent", T0 + 1_000)] {
+        let task = bench.held(&worker, id).await;
+        let mut write = answered(&task, Status::Completed);
+        write.change.completed_at = Some(ended_at);
+        bench.store.apply(&worker, &[write]).await.unwrap();
+    }
+    bench.held(&worker, "active").await;
+    assert_eq!(bench.store.prune(T0 + 1, 1).await.unwrap(), 1);
+    assert!(bench.store.find_task("older", None, None).await.unwrap().is_none(), "the oldest goes first");
+    assert_eq!(bench.get("old").await.status, Status::Completed);
+    assert_eq!(bench.store.prune(T0 + 1, 100).await.unwrap(), 1);
+    assert_eq!(bench.store.prune(T0 + 1, 100).await.unwrap(), 0, "neither the recent nor the active one");
+    assert!(bench.kinds("old").await.is_empty() && bench.kinds("older").await.is_empty());
+    assert_eq!(bench.get("recent").await.status, Status::Completed);
+    assert_eq!(bench.get("active").await.status, Status::Submitted);
 }

@@ -1,1 +1,6 @@
-//! x
+//! Transports and the catalogue against the fake server.
+
+mod catalogue;
+mod http;
+mod setup;
+mod stdio;

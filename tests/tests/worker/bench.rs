@@ -7,8 +7,8 @@ use std::time::Duration;
 use mcp_taskd_core::config::{ServerConfig, TaskSettings, Transport};
 use mcp_taskd_core::runtime::{Process, Runtime};
 use mcp_taskd_core::service::{Access, Service, Submit, Submitted};
-use mcp_taskd_core::store::SharedStore;
 use mcp_taskd_core::store::sql::SqlStore;
+use mcp_taskd_core::store::{SharedStore, TaskFilter};
 use mcp_taskd_core::task::{Status, TaskRecord, Toolset};
 use mcp_taskd_core::upstream::SharedUpstream;
 use mcp_taskd_tests::scripted::Scripted;
@@ -98,7 +98,7 @@ impl Bench {
 
     /// The kinds of the events of a task.
     pub(crate) async fn events(&self, id: &str) -> Vec<String> {
-        let events = self.store.list_events(0, &Default::default(), 1_000).await.unwrap();
+        let events = self.store.list_events(0, &TaskFilter::default(), 1_000).await.unwrap();
         events.into_iter().filter(|event| event.task_id == id).map(|event| event.kind).collect()
     }
 }

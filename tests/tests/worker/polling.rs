@@ -25,7 +25,8 @@ async fn a_task_is_polled_to_its_end_and_unchanged_polls_write_no_row_131() {
     until("it is polled ten times", || async { bench.server().calls("status", "task-1") >= 10 }).await;
     let row = bench.task(&task.id).await;
     assert_eq!(row.status, Status::Working);
-    assert_eq!(worker.metric("rows_written_total", &[("statement", "poll")]), 1.0, "submitted → working, once");
+    let written = worker.metric("rows_written_total", &[("statement", "poll")]);
+    assert!((written - 1.0).abs() < 0.1, "submitted → working, once: {written}");
     assert_eq!(row.poll_attempt_count, 1, "what an unchanged poll counts is written lazily");
     let seen = worker.service().get(&anyone(), &task.id, Duration::ZERO).await.unwrap();
     assert!(seen.poll_attempt_count >= 9, "but whoever asks the holder sees it: {}", seen.poll_attempt_count);

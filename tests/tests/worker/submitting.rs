@@ -1,6 +1,7 @@
 //! Submit without orphans (BEHAVIOURS E; FAILURES 32, 33, 41).
 
 use mcp_taskd_core::service::{ServiceError, Submit};
+use mcp_taskd_core::store::{Page, TaskFilter};
 use mcp_taskd_core::task::Status;
 use mcp_taskd_tests::scripted::{Answer, ended, running};
 use mcp_taskd_tests::wait::until;
@@ -9,8 +10,8 @@ use serde_json::json;
 use crate::bench::{Bench, anyone, submit};
 
 async fn all(bench: &Bench) -> usize {
-    let page = mcp_taskd_core::store::Page { limit: 100, after: None };
-    bench.store.list_tasks(&Default::default(), &page).await.unwrap().len()
+    let page = Page { limit: 100, after: None };
+    bench.store.list_tasks(&TaskFilter::default(), &page).await.unwrap().len()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,8 +142,8 @@ async fn a_cancel_before_the_answer_is_carried_out_after_it() {
         async move { service.submit(submit("s")).await }
     });
     until("the call is sent", || async { bench.server().calls("submit", "") == 1 }).await;
-    let page = mcp_taskd_core::store::Page { limit: 1, after: None };
-    let intent = bench.store.list_tasks(&Default::default(), &page).await.unwrap().remove(0);
+    let page = Page { limit: 1, after: None };
+    let intent = bench.store.list_tasks(&TaskFilter::default(), &page).await.unwrap().remove(0);
     assert_eq!(intent.status, Status::Submitting, "the intent is durable before the server answers (40)");
     worker.service().cancel(&anyone(), &intent.id).await.unwrap();
     bench.server().release();
@@ -162,8 +163,8 @@ async fn abandoned(bench: &Bench, idempotent: bool) -> String {
     let service = worker.service().clone();
     tokio::spawn(async move { service.submit(submit("s")).await });
     until("the call is sent", || async { bench.server().calls("submit", "") >= 1 }).await;
-    let page = mcp_taskd_core::store::Page { limit: 1, after: None };
-    let intent = bench.store.list_tasks(&Default::default(), &page).await.unwrap().remove(0);
+    let page = Page { limit: 1, after: None };
+    let intent = bench.store.list_tasks(&TaskFilter::default(), &page).await.unwrap().remove(0);
     let owner = intent.lease_owner.clone().unwrap().into();
     assert!(bench.store.mark_dead(&owner, &owner, None).await.unwrap());
     intent.id.to_string()

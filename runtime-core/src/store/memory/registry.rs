@@ -81,4 +81,20 @@ impl Registry for MemoryStore {
             .retain(|id, worker| worker.live || tasks.values().any(|task| task.lease_owner.as_deref() == Some(&**id)));
         Ok((before - workers.len()) as u64)
     }
+
+    async fn prune(&self, ended_before: Millis, limit: u32) -> Result<u64> {
+        let mut state = self.state();
+        let State { tasks, events, .. } = &mut *state;
+        let mut ended: Vec<_> = tasks
+            .values()
+            .filter_map(|task| Some((task.completed_at.filter(|at| *at < ended_before)?, task.id.clone())))
+            .collect();
+        ended.sort();
+        ended.truncate(limit as usize);
+        for (_, id) in &ended {
+            tasks.remove(id);
+            events.retain(|event| event.task_id != **id);
+        }
+        Ok(ended.len() as u64)
+    }
 }

@@ -7,7 +7,7 @@ use crate::task::Json;
 
 /// One write; the fields are those of the statement's input, in the same names.
 #[derive(Debug, Serialize)]
-struct Input<'a> {
+struct Fields<'a> {
     id: &'a str,
     epoch: i64,
     status: &'static str,
@@ -72,11 +72,11 @@ pub(super) fn texts<T: AsRef<str>>(texts: &[T]) -> String {
     json(&texts.iter().map(AsRef::as_ref).collect::<Vec<&str>>())
 }
 
-fn input(write: &TaskWrite) -> Input<'_> {
+fn input(write: &TaskWrite) -> Fields<'_> {
     let change = &write.change;
     let outcome = change.outcome.as_ref().map(|(outcome, _)| outcome);
     let terminal = change.status.is_terminal();
-    Input {
+    Fields {
         id: &write.id,
         epoch: write.epoch,
         status: change.status.as_str(),

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::engine::Lane;
 use super::statements::Sql;
-use super::{SqlStore, rows};
+use super::{SqlStore, input, rows};
 use crate::clock::Millis;
 use crate::store::{Heartbeat, Registry, Result, StoreError, StoreErrorKind, WorkerId, WorkerInfo, Workers};
 
@@ -49,5 +49,18 @@ impl Registry for SqlStore {
 
     async fn delete_dead(&self) -> Result<u64> {
         Ok(self.engine.fetch(Lane::Write, Sql::DeleteDead, &[]).await?.len() as u64)
+    }
+
+    async fn prune(&self, ended_before: Millis, limit: u32) -> Result<u64> {
+        // The ids are fixed first: several replicas prune, and each must delete the events of just the tasks it deletes.
+        let ended = self.engine.fetch(Lane::Read, Sql::Ended, &[ended_before.into(), limit.into()]).await?;
+        if ended.is_empty() {
+            return Ok(0);
+        }
+        let ids: Vec<String> =
+            ended.iter().map(|row| rows::Cells::new(row, "mcp_tasks", "id").text("id")).collect::<Result<_>>()?;
+        let ids = input::texts(&ids);
+        self.engine.fetch(Lane::Write, Sql::PruneEvents, &[(&ids).into()]).await?;
+        Ok(self.engine.fetch(Lane::Write, Sql::PruneTasks, &[(&ids).into()]).await?.len() as u64)
     }
 }

@@ -95,17 +95,26 @@ impl Sqlite {
         insert_events: Arc<str>,
         follow: &Follow<'_>,
     ) -> Result<Vec<SqlRow>, Failed> {
-        let failed = |error: sqlx::Error| classify(&error, Lane::Write);
         let mut connection = self.writer().await?;
-        let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
-        let rows = neutral(sqlite_query(sql, values).fetch_all(&mut *transaction).await.map_err(failed)?);
-        let events = follow(&rows).map_err(|error| Failed::new(error.kind, error.message))?;
-        if let Some(events) = events {
-            let values = [Value::from(&events)];
-            sqlite_query(insert_events, &values).execute(&mut *transaction).await.map_err(failed)?;
+        let run = async {
+            let failed = |error: sqlx::Error| classify(&error, Lane::Write);
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
+            let rows = neutral(sqlite_query(sql, values).fetch_all(&mut *transaction).await.map_err(failed)?);
+            let events = follow(&rows).map_err(|error| Failed::new(error.kind, error.message))?;
+            if let Some(events) = events {
+                let values = [Value::from(&events)];
+                sqlite_query(insert_events, &values).execute(&mut *transaction).await.map_err(failed)?;
+            }
+            transaction.commit().await.map_err(failed)?;
+            Ok(rows)
+        };
+        let result = run.await;
+        if result.is_err() {
+            // A full disk makes SQLite roll back by itself, and then neither it nor the driver knows any more whether a
+            // transaction is open: only a fresh connection is certain to have none.
+            connection.close_on_drop();
         }
-        transaction.commit().await.map_err(failed)?;
-        Ok(rows)
+        result
     }
 
     /// Prepares a statement.
@@ -141,14 +150,13 @@ pub(super) fn classify(error: &sqlx::Error, lane: Lane) -> Failed {
     let kind = match code & 0xff {
         // BUSY, LOCKED, SCHEMA: rolled back.
         5 | 6 | 17 => StoreErrorKind::Conflict,
-        // TOOBIG, CONSTRAINT, MISMATCH, RANGE.
-        18 | 19 | 20 | 25 => StoreErrorKind::Data,
         // CORRUPT, NOTADB.
         11 | 26 => StoreErrorKind::Corrupt,
         // IOERR: a sync that failed may have written.
         10 if lane != Lane::Read => StoreErrorKind::Unknown,
         1 if message.starts_with("no such") || message.contains("has no column") => StoreErrorKind::Schema,
-        1 => StoreErrorKind::Data,
+        // ERROR, TOOBIG, CONSTRAINT, MISMATCH, RANGE.
+        1 | 18 | 19 | 20 | 25 => StoreErrorKind::Data,
         // PERM, NOMEM, READONLY, INTERRUPT, FULL, CANTOPEN and the rest: rolled back.
         _ => StoreErrorKind::Unavailable,
     };

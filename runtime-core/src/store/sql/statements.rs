@@ -57,7 +57,7 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    Register, Heartbeat, Workers, MarkDead, FreeDead, DeleteDead,
+    Register, Heartbeat, Workers, MarkDead, FreeDead, DeleteDead, Ended, PruneEvents, PruneTasks,
     ClaimPolls, ClaimCancels, Quarantine, Owned, LoadOwned, Apply, InsertEvents, Inspect,
     InsertIntent, FindByKey, RecordSubmitted, DiscardIntent, IsTracked, RequestCancel, MakeDue,
     FindTask, TasksOfThread, TasksOfUser, TasksInStatus, TasksActive, Tasks,
@@ -142,11 +142,11 @@ fn expand(template: Template, dialect: Dialect) -> String {
             .replace(&format!("{{texts:{parameter}}}"), &texts(parameter, dialect))
             .replace(&format!("{{input:{parameter}}}"), &input(parameter, dialect));
     }
-    let (now_ms, key_share) = match dialect {
-        Dialect::Sqlite => ("CAST(unixepoch('subsec') * 1000 AS INTEGER)", ""),
-        Dialect::Postgres => ("(extract(epoch FROM clock_timestamp()) * 1000)::bigint", "FOR KEY SHARE"),
+    let (now_ms, key_share, unindexed) = match dialect {
+        Dialect::Sqlite => ("CAST(unixepoch('subsec') * 1000 AS INTEGER)", "", "+"),
+        Dialect::Postgres => ("(extract(epoch FROM clock_timestamp()) * 1000)::bigint", "FOR KEY SHARE", ""),
     };
-    text.replace("{now_ms}", now_ms).replace("{key_share}", key_share)
+    text.replace("{now_ms}", now_ms).replace("{key_share}", key_share).replace("{unindexed}", unindexed)
 }
 
 /// The strings of a JSON array, one a row, as `value`.

@@ -5,8 +5,9 @@ use super::statements::{Sql, Template};
 /// What a claim may take; `{claimable}` ends before the two access paths part.
 ///
 /// `$1` worker, `$2` servers, `$3` due before, `$4` due before for any server, `$5` limit. The first two conditions are spelt
-/// as in the partial indexes, so that owned and finished rows are never looked at (FAILURES 14).
-pub(super) const CLAIMABLE: &str = "lease_owner IS NULL AND completed_at IS NULL AND status IN ({active})
+/// as in the partial indexes, so that owned and finished rows are never looked at (FAILURES 14); SQLite, which has no
+/// statistics here, would rather take the index on the status, so that is withheld from it.
+pub(super) const CLAIMABLE: &str = "lease_owner IS NULL AND completed_at IS NULL AND {unindexed}status IN ({active})
     AND next_due_at <= $3 AND (server_name IN ({texts:2}) OR next_due_at < $4)";
 
 /// The new values of a write, from input `i` to row `t`.
@@ -116,7 +117,7 @@ impl Sql {
                     LIMIT $2 FOR UPDATE SKIP LOCKED)
                 UPDATE mcp_tasks AS t SET lease_owner = NULL, lease_epoch = t.lease_epoch + 1,
                     next_due_at = GREATEST(t.next_due_at, $1 + floor(random() * $3)::bigint)
-                FROM picked WHERE t.id = picked.id RETURNING t.id",
+                WHERE t.id = ANY (ARRAY(SELECT id FROM picked)) RETURNING t.id",
             ),
             Self::DeleteDead => Template::same(
                 "delete_dead",
@@ -124,12 +125,30 @@ impl Sql {
                 "DELETE FROM workers WHERE live = 0
                     AND NOT EXISTS (SELECT 1 FROM mcp_tasks WHERE mcp_tasks.lease_owner = workers.id) RETURNING id",
             ),
+            Self::Ended => Template::same(
+                "ended",
+                "ii",
+                "SELECT id FROM mcp_tasks WHERE completed_at IS NOT NULL AND completed_at < $1
+                ORDER BY completed_at, id LIMIT $2",
+            ),
+            Self::PruneEvents => Template::same(
+                "prune_events",
+                "t",
+                "DELETE FROM task_events WHERE task_id IN ({texts:1}) RETURNING sequence",
+            ),
+            Self::PruneTasks => Template::same(
+                "prune_tasks",
+                "t",
+                "DELETE FROM mcp_tasks WHERE id IN ({texts:1}) AND completed_at IS NOT NULL RETURNING id",
+            ),
             _ => return None,
         })
     }
 
     fn of_leases(self) -> Option<Template> {
         Some(match self {
+            // The limit's rows are picked once, into an array: a join could run the pick again for each row (FAILURES 10), and
+            // might scan the whole table where a prepared plan does not know the limit.
             Self::ClaimPolls => Template::split(
                 "claim_polls",
                 "ttiii",
@@ -143,7 +162,7 @@ impl Sql {
                         AND EXISTS (SELECT 1 FROM me)
                     ORDER BY next_due_at, id LIMIT $5 FOR UPDATE SKIP LOCKED),
                 taken AS (UPDATE mcp_tasks AS t SET lease_owner = $1, lease_epoch = t.lease_epoch + 1
-                    FROM picked WHERE t.id = picked.id RETURNING t.*)
+                    WHERE t.id = ANY (ARRAY(SELECT id FROM picked)) RETURNING t.*)
                 SELECT {tracked} FROM taken",
             ),
             Self::ClaimCancels => Template::split(
@@ -159,7 +178,7 @@ impl Sql {
                         AND EXISTS (SELECT 1 FROM me)
                     ORDER BY next_due_at, id LIMIT $5 FOR UPDATE SKIP LOCKED),
                 taken AS (UPDATE mcp_tasks AS t SET lease_owner = $1, lease_epoch = t.lease_epoch + 1
-                    FROM picked WHERE t.id = picked.id RETURNING t.*)
+                    WHERE t.id = ANY (ARRAY(SELECT id FROM picked)) RETURNING t.*)
                 SELECT {tracked} FROM taken",
             ),
             Self::Quarantine => Template::same(
@@ -324,12 +343,14 @@ impl Sql {
                 "tttitii",
                 "SELECT {now_ms} AS now_ms, * FROM task_events WHERE {event_filter}",
             ),
-            // Counts look at no more than a cap of index entries each; the order keeps the planner on the index (FAILURES 35).
+            // Counts look at no more than a cap of index entries each. The range instead of an equality keeps the order, and with
+            // it the planner, on the one index that has it (FAILURES 35).
             Self::CountTasks => Template::same(
                 "count_tasks",
                 "ti",
-                "SELECT s.value AS label, (SELECT count(*) FROM (SELECT 1 FROM mcp_tasks AS t WHERE t.status = s.value
-                    ORDER BY t.created_at LIMIT $2) AS bounded) AS total FROM ({texts:1}) AS s",
+                "SELECT s.value AS label, (SELECT count(*) FROM (SELECT 1 FROM mcp_tasks AS t
+                    WHERE t.status >= s.value AND t.status <= s.value ORDER BY t.status, t.created_at LIMIT $2) AS bounded)
+                    AS total FROM ({texts:1}) AS s",
             ),
             Self::CountDegraded => Template::same(
                 "count_degraded",

@@ -57,6 +57,6 @@ fn builder() -> ClientBuilder {
         .pool_idle_timeout(MAX_IDLE)
         .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
         .tcp_nodelay(true)
-        .tcp_keepalive(Duration::from_secs(60))
+        .tcp_keepalive(Duration::from_mins(1))
         .http2_keep_alive_interval(Duration::from_secs(30))
 }

@@ -28,7 +28,7 @@ use super::{CallError, CallErrorKind, ToolCall, Upstream};
 use crate::config::{ConfigError, ServerConfig};
 
 /// Longest wait for an answer where a call has no deadline of its own (109: ordinary tools have the transport's).
-const TRANSPORT_TIMEOUT: Duration = Duration::from_secs(300);
+const TRANSPORT_TIMEOUT: Duration = Duration::from_mins(5);
 /// How long a server may take over `server/discover` before it counts as one that does not know it.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for a message that needs no answer.
@@ -293,8 +293,8 @@ impl Inner {
         };
         let probe = self.init_timeout.map_or(PROBE_TIMEOUT, |limit| PROBE_TIMEOUT.min(limit / 2));
         let modern = match timeout(probe, exchange).await {
-            // The probe's time is up; an old server may swallow what it does not know.
-            Err(_) => false,
+            // Where the probe's time is up: an old server may swallow what it does not know.
+            Err(_) | Ok(Err(Failure::SessionLost(_))) => false,
             Ok(Ok(result)) => supports_modern(&result),
             Ok(Err(Failure::Rpc(error))) => error.is_modern(),
             Ok(Err(Failure::Call(error))) => match error.kind {
@@ -302,7 +302,6 @@ impl Inner {
                 _ if error.retry_after.is_some() => return Err(error),
                 _ => false,
             },
-            Ok(Err(Failure::SessionLost(_))) => false,
         };
         Ok(if modern { Arc::into_inner(session) } else { None })
     }

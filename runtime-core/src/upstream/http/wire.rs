@@ -80,7 +80,7 @@ async fn from_body(mut response: Response, id: u64) -> Result<Box<RawValue>, Fai
     let text = std::str::from_utf8(&body).map_err(|_| protocol("the answer is no UTF-8 text"))?;
     for message in Message::read_all(text) {
         if message.answers(id) {
-            return result(message);
+            return result(&message);
         }
     }
     let what = if text.trim().is_empty() {
@@ -109,7 +109,7 @@ async fn from_events(
             let Ok(text) = std::str::from_utf8(data) else { return ControlFlow::Continue(()) };
             for message in Message::read_all(text) {
                 if message.answers(id) {
-                    return ControlFlow::Break(result(message));
+                    return ControlFlow::Break(result(&message));
                 }
                 if let (Some(id), Some(method)) = (message.id, &message.method) {
                     asked(id, method);
@@ -125,7 +125,7 @@ async fn from_events(
     Err(protocol("the event stream ended without an answer").into())
 }
 
-fn result(message: Message<'_>) -> Result<Box<RawValue>, Failure> {
+fn result(message: &Message<'_>) -> Result<Box<RawValue>, Failure> {
     match (message.result, message.error) {
         (_, Some(error)) => {
             let error = RpcError::read(error);
@@ -272,7 +272,7 @@ mod tests {
             headers.insert(header::RETRY_AFTER, value.parse().unwrap());
             retry_after(&headers, now_ms)
         };
-        assert_eq!(read("120", 0), Some(Duration::from_secs(120)));
+        assert_eq!(read("120", 0), Some(Duration::from_mins(2)));
         assert_eq!(read(&"9".repeat(40), 0), Some(Duration::from_secs(u64::MAX)), "clamped by whoever schedules");
         let date = "Wed, 21 Oct 2015 07:28:00 GMT";
         assert_eq!(read(date, 1_445_412_450_000), Some(Duration::from_secs(30)));

@@ -1,0 +1,508 @@
+//! The daemon as a process: configured, started, stopped, killed, asked.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use reqwest::Method;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+/// How long a daemon may take to be ready, or to end after it was told to.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// How many of the last lines of a log a failed test shows.
+const LOG_LINES: usize = 200;
+
+/// A folder with the two configuration files, for any number of daemons and commands; SQLite, polls every second and the
+/// shortest lease unless told otherwise.
+#[derive(Debug)]
+pub struct Site {
+    program: PathBuf,
+    folder: TempDir,
+    settings: Value,
+    servers: Map<String, Value>,
+}
+
+/// What a command that ran to its end has left.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// The exit code; `None` after a signal.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Output {
+    /// Standard output, after an exit with 0.
+    pub fn success(self) -> String {
+        assert_eq!(self.code, Some(0), "{}\n{}", self.stdout, self.stderr);
+        self.stdout
+    }
+}
+
+impl Site {
+    /// A site for `program`: the member's `taskd-under-test`.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        let folder = tempfile::Builder::new().prefix("taskd-site-").tempdir().expect("a folder");
+        let site = Self { program: program.into(), folder, settings: json!({}), servers: Map::new() };
+        let data = site.folder.path().join("data");
+        let state = site.folder.path().join("state");
+        site.set("database.sqlite_dir", data.to_str())
+            .set("server.state_dir", state.to_str())
+            .set("mcp_tasks.poll_interval_seconds", 1)
+            .set("mcp_tasks.lease_seconds", 5)
+            .set("mcp_tasks.max_poll_backoff_seconds", 2)
+            .set("mcp_tasks.input_required_poll_interval_seconds", 5)
+    }
+
+    /// Sets a dotted key of `config.yaml`.
+    #[must_use]
+    pub fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
+        let place = key.split('.').fold(&mut self.settings, |place, part| &mut place[part]);
+        *place = value.into();
+        self
+    }
+
+    /// On a PostgreSQL database instead of a SQLite file.
+    #[must_use]
+    pub fn postgres(self, url: &str) -> Self {
+        self.set("database.backend", "postgres").set("database.postgres_url", url)
+    }
+
+    /// Adds a fake server with its usual toolset, `report`.
+    #[must_use]
+    pub fn server(self, name: &str, url: &str) -> Self {
+        self.server_with(name, url, false, json!({}))
+    }
+
+    /// Adds a fake server; `idempotent` says whether submits may be repeated, `more` has further keys of the server.
+    #[must_use]
+    pub fn server_with(mut self, name: &str, url: &str, idempotent: bool, more: Value) -> Self {
+        let mut server = json!({
+            "type": "http",
+            "url": url,
+            "task_toolsets": [{
+                "name": "report",
+                "submit_tool": "submit_report",
+                "status_tool": "get_report_status",
+                "cancel_tool": "cancel_report",
+                "input_tool": "send_report_input",
+                "idempotent_submit": idempotent,
+            }],
+        });
+        if let (Value::Object(server), Value::Object(more)) = (&mut server, more) {
+            server.extend(more);
+        }
+        self.servers.insert(name.to_owned(), server);
+        self
+    }
+
+    /// Where everything lies.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A daemon with a state directory of its own, named like itself.
+    pub fn daemon(&self, name: &str) -> Daemon {
+        self.daemon_in(name, name)
+    }
+
+    /// A daemon whose state directory may be another's too.
+    pub fn daemon_in(&self, name: &str, state: &str) -> Daemon {
+        let port = free_port();
+        let state = self.path().join(state);
+        let mut arguments = vec!["serve".to_owned()];
+        arguments.extend(self.files());
+        arguments.extend(["--set".to_owned(), format!("server.listen=127.0.0.1:{port}")]);
+        arguments.extend(["--set".to_owned(), format!("server.state_dir={}", state.display())]);
+        Daemon {
+            api: Api::new(&format!("http://127.0.0.1:{port}")),
+            name: name.to_owned(),
+            program: self.program.clone(),
+            arguments,
+            folder: self.path().to_owned(),
+            log: self.path().join(format!("{name}.log")),
+            child: None,
+        }
+    }
+
+    /// Writes the files; the flags that name them.
+    fn files(&self) -> [String; 4] {
+        // Every JSON document is a YAML document.
+        let config = self.file("config.yaml", &format!("{:#}\n", self.settings));
+        let extensions = self.file("extensions_config.json", &format!("{:#}\n", json!({"mcpServers": self.servers})));
+        ["--config".to_owned(), config, "--extensions-config".to_owned(), extensions]
+    }
+
+    /// Writes a file unless it is as it should be: a process that starts just now may be reading it.
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.path().join(name);
+        if std::fs::read_to_string(&path).ok().as_deref() != Some(text) {
+            std::fs::write(&path, text).expect("a file in the site's folder");
+        }
+        path.to_str().expect("a plain path").to_owned()
+    }
+
+    /// A command on the same configuration, ready to be spawned.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = plain(&self.program, self.path());
+        command.args(arguments).args(self.files());
+        command
+    }
+
+    /// Runs a command on the same configuration to its end.
+    pub async fn run(&self, arguments: &[&str]) -> Output {
+        finish(self.command(arguments), "").await
+    }
+
+    /// Runs a command without any configuration, in `folder`.
+    pub async fn run_in(&self, folder: &Path, arguments: &[&str]) -> Output {
+        let mut command = plain(&self.program, folder);
+        command.args(arguments);
+        finish(command, "").await
+    }
+
+    /// Brings a database's schema up to date, as an operator does.
+    pub async fn migrate(&self) {
+        self.run(&["migrate", "up"]).await.success();
+    }
+}
+
+/// A command whose environment has nothing to configure it.
+fn plain(program: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(folder).env_clear().kill_on_drop(true).stdin(Stdio::null());
+    for name in ["PATH", "TMPDIR", "MCP_TASKD_LOG", "RUST_BACKTRACE", "LLVM_PROFILE_FILE"] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    command
+}
+
+/// Runs a command with `input` to its end.
+pub async fn finish(mut command: Command, input: &str) -> Output {
+    let piped = || Stdio::piped();
+    let mut child = command.stdin(piped()).stdout(piped()).stderr(piped()).spawn().expect("a process");
+    let mut stdin = child.stdin.take().expect("its input");
+    // A command that does not read its input may be gone before it is written.
+    let _ = stdin.write_all(input.as_bytes()).await;
+    drop(stdin);
+    let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+    let output = output.unwrap_or_else(|_| panic!("{command:?} does not end")).expect("a status");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Output { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// A free port that neither the system nor an outgoing connection takes while a daemon is down: below their range.
+pub fn free_port() -> u16 {
+    static TAKEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
+    let mut taken = TAKEN.lock().expect("unpoisoned");
+    loop {
+        let port = fastrand::u16(15_000..32_000);
+        if !taken.contains(&port) && std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            taken.push(port);
+            return port;
+        }
+    }
+}
+
+/// A daemon; it is killed when it is dropped, and its log is shown if that is because a test failed.
+#[derive(Debug)]
+pub struct Daemon {
+    /// How to ask it.
+    pub api: Api,
+    name: String,
+    program: PathBuf,
+    arguments: Vec<String>,
+    folder: PathBuf,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Daemon {
+    /// A daemon without any configuration but for where it listens, in `folder`.
+    pub fn unconfigured(program: impl Into<PathBuf>, folder: &Path) -> Self {
+        let port = free_port();
+        Self {
+            api: Api::new(&format!("http://127.0.0.1:{port}")),
+            name: "unconfigured".to_owned(),
+            program: program.into(),
+            arguments: vec!["--set".to_owned(), format!("server.listen=127.0.0.1:{port}")],
+            folder: folder.to_owned(),
+            log: folder.with_extension("log"),
+            child: None,
+        }
+    }
+
+    /// Adds arguments, such as `--role worker`.
+    #[must_use]
+    pub fn with(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self
+    }
+
+    /// Starts it; it need not be ready yet.
+    pub fn spawn(&mut self) {
+        assert!(self.child.is_none(), "{} runs already", self.name);
+        let log = std::fs::File::options().create(true).append(true).open(&self.log).expect("a log");
+        let mut command = plain(&self.program, &self.folder);
+        command.args(&self.arguments).stdout(Stdio::null()).stderr(log);
+        self.child = Some(command.spawn().expect("a process"));
+    }
+
+    /// Starts it and waits until it is ready; how long that took.
+    pub async fn start(&mut self) -> Duration {
+        let started = Instant::now();
+        self.spawn();
+        while !self.api.is_ready().await {
+            let ended = self.child.as_mut().and_then(|child| child.try_wait().expect("a status"));
+            assert!(ended.is_none(), "{} ended with {ended:?}", self.name);
+            assert!(started.elapsed() < PATIENCE, "{} is not ready", self.name);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        started.elapsed()
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().and_then(Child::id).expect("it runs")
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid().cast_signed()).expect("a process id");
+        kill_process(pid, signal).expect("the process is there");
+    }
+
+    /// `kill -9`.
+    pub async fn kill9(&mut self) {
+        self.signal(Signal::KILL);
+        self.wait().await;
+    }
+
+    /// `kill -STOP`.
+    pub fn sigstop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// `kill -CONT`.
+    pub fn sigcont(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// `kill -TERM`.
+    pub fn sigterm(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Waits until it has ended.
+    pub async fn wait(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("it runs");
+        let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
+        ended.unwrap_or_else(|_| panic!("{} does not end", self.name)).expect("a status")
+    }
+
+    /// SIGTERM and the wait for its end; how long that took.
+    pub async fn stop(&mut self) -> Duration {
+        let started = Instant::now();
+        self.sigterm();
+        let status = self.wait().await;
+        assert!(status.success(), "{} ended with {status}", self.name);
+        started.elapsed()
+    }
+
+    /// What it has logged so far, over all its lives.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<_> = log.lines().collect();
+            let last = &lines[lines.len().saturating_sub(LOG_LINES)..];
+            eprintln!("---- the log of {} ends so:\n{}\n----", self.name, last.join("\n"));
+        }
+    }
+}
+
+/// Why a request did not get what it asked for.
+#[derive(Debug)]
+pub enum ApiError {
+    /// No answer: the daemon is down, or went down.
+    Unreachable(reqwest::Error),
+    /// An answer other than 2xx, and its problem document.
+    Refused(u16, Value),
+}
+
+impl std::fmt::Display for ApiError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreachable(error) => write!(f, "unreachable: {error}"),
+            Self::Refused(status, problem) => write!(f, "{status}: {problem}"),
+        }
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+/// The result of a request.
+pub type ApiResult<T> = Result<T, ApiError>;
+
+/// A client of a daemon's REST API; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Api {
+    /// The daemon's address.
+    pub url: String,
+    client: reqwest::Client,
+}
+
+impl Api {
+    /// A client of the daemon at `url`.
+    pub fn new(url: &str) -> Self {
+        // Another test of this process may have been first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().expect("a client");
+        Self { url: url.to_owned(), client }
+    }
+
+    /// Whether the daemon is ready.
+    pub async fn is_ready(&self) -> bool {
+        let answer = self.client.get(format!("{}/readyz", self.url)).timeout(Duration::from_secs(3)).send().await;
+        answer.is_ok_and(|answer| answer.status().is_success())
+    }
+
+    /// Any request; the answer's JSON.
+    pub async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        key: Option<&str>,
+    ) -> ApiResult<Value> {
+        let mut request = self.client.request(method, format!("{}{path}", self.url));
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let answer = request.send().await.map_err(ApiError::Unreachable)?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(ApiError::Unreachable)?;
+        let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        if status.is_success() { Ok(value) } else { Err(ApiError::Refused(status.as_u16(), value)) }
+    }
+
+    async fn get(&self, path: &str) -> ApiResult<Value> {
+        self.request(Method::GET, path, None, None).await
+    }
+
+    /// Submits a report with a script of the fake server; the task.
+    pub async fn submit(&self, server: &str, script: &Value, key: Option<&str>) -> ApiResult<Value> {
+        let body = json!({"server": server, "task": "report", "arguments": {"script": script}});
+        self.request(Method::POST, "/api/threads/default/mcp-tasks", Some(&body), key).await
+    }
+
+    /// Submits reports; their ids.
+    pub async fn submit_many(&self, server: &str, script: &Value, count: usize) -> Vec<String> {
+        let submits = (0..count).map(|_| self.submit(server, script, None));
+        let submits: Vec<_> = submits.collect();
+        let tasks = futures_util::future::join_all(submits).await;
+        tasks.into_iter().map(|task| id_of(&task.expect("an accepted submit"))).collect()
+    }
+
+    /// One task, as an operator sees it.
+    pub async fn task(&self, id: &str) -> ApiResult<Value> {
+        self.get(&format!("/api/tasks/{id}")).await
+    }
+
+    /// Every task, newest first, as an operator sees the list.
+    pub async fn tasks(&self) -> ApiResult<Vec<Value>> {
+        let mut tasks = Vec::new();
+        let mut path = "/api/tasks?limit=100".to_owned();
+        loop {
+            let answer = self.client.get(format!("{}{path}", self.url)).send().await.map_err(ApiError::Unreachable)?;
+            let status = answer.status().as_u16();
+            let link = answer.headers().get("link").and_then(|link| link.to_str().ok()).map(str::to_owned);
+            let page: Value = answer.json().await.map_err(ApiError::Unreachable)?;
+            let Value::Array(page) = page else { return Err(ApiError::Refused(status, page)) };
+            tasks.extend(page);
+            match link.as_deref().and_then(|link| link.strip_prefix('<')?.split('>').next()) {
+                Some(next) => next.clone_into(&mut path),
+                None => return Ok(tasks),
+            }
+        }
+    }
+
+    /// Every event, oldest first.
+    pub async fn events(&self) -> ApiResult<Vec<Value>> {
+        let mut events: Vec<Value> = Vec::new();
+        loop {
+            let after = events.last().and_then(|event| event["sequence"].as_i64()).unwrap_or(0);
+            let page = self.get(&format!("/api/events?after={after}&limit=100")).await?;
+            let Value::Array(page) = page else { return Err(ApiError::Refused(200, page)) };
+            if page.is_empty() {
+                return Ok(events);
+            }
+            events.extend(page);
+        }
+    }
+
+    /// The workers' register.
+    pub async fn workers(&self) -> ApiResult<Vec<Value>> {
+        Ok(self.get("/api/workers").await?.as_array().cloned().unwrap_or_default())
+    }
+
+    /// Requests a cancel.
+    pub async fn cancel(&self, id: &str) -> ApiResult<Value> {
+        let path = format!("/api/threads/default/mcp-tasks/{id}/cancel");
+        self.request(Method::POST, &path, None, None).await
+    }
+
+    /// Answers what a task asks.
+    pub async fn input(&self, id: &str, input: &Value) -> ApiResult<Value> {
+        let path = format!("/api/threads/default/mcp-tasks/{id}/input");
+        self.request(Method::POST, &path, Some(&json!({"input": input})), None).await
+    }
+
+    /// A counter or gauge, summed over the series that have all of `labels`; the name goes without its prefix.
+    pub async fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        let page = match self.get("/metrics").await {
+            Ok(Value::String(page)) => page,
+            other => panic!("no metrics: {other:?}"),
+        };
+        let name = format!("mcp_taskd_{name}");
+        let mut found = false;
+        let mut sum = 0;
+        for line in page.lines() {
+            let Some((series, value)) = line.rsplit_once(' ') else { continue };
+            let (series, listed) = series.split_once('{').unwrap_or((series, ""));
+            if series == name && labels.iter().all(|(key, value)| listed.contains(&format!("{key}=\"{value}\""))) {
+                found = true;
+                sum += value.parse::<u64>().unwrap_or_else(|_| panic!("no count: {line}"));
+            }
+        }
+        assert!(found, "there is no metric {name} with {labels:?}");
+        sum
+    }
+}
+
+/// A task's id.
+pub fn id_of(task: &Value) -> String {
+    task["task_id"].as_str().unwrap_or_else(|| panic!("no task: {task}")).to_owned()
+}
+
+/// Whether a task has ended.
+pub fn has_ended(task: &Value) -> bool {
+    matches!(task["status"].as_str(), Some("completed" | "failed" | "cancelled"))
+}

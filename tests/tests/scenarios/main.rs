@@ -1,0 +1,26 @@
+//! The daemon as its operators have it: processes that are killed, stopped and started, and servers that fail, on both stores.
+
+mod audit;
+mod cli;
+mod databases;
+mod fleet;
+mod kills;
+mod polling;
+mod servers;
+mod shutdown;
+mod startup;
+mod stdio;
+
+use mcp_taskd_tests::daemon::Site;
+use mcp_taskd_tests::fake::{FakeOptions, FakeServer};
+
+/// The daemon.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_taskd-under-test");
+
+fn site() -> Site {
+    Site::new(PROGRAM)
+}
+
+async fn fake() -> FakeServer {
+    FakeServer::start(FakeOptions { journal: true, ..FakeOptions::default() }).await
+}

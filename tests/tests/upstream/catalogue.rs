@@ -1,0 +1,87 @@
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use mcp_taskd_core::catalog::{Catalog, View};
+use mcp_taskd_core::config::Settings;
+use mcp_taskd_core::upstream::{Options, build};
+use mcp_taskd_tests::fake::{Era, FakeOptions, FakeServer};
+use serde_json::{Value, json};
+
+use super::setup::{extensions, until};
+
+fn catalogue(servers: &Value) -> Catalog {
+    let extensions = extensions(servers);
+    let upstreams = build(&extensions, &Options::new("unused")).unwrap();
+    Catalog::new(&extensions, &upstreams, &Settings::default())
+}
+
+fn names(view: &View) -> Vec<&str> {
+    view.tools.iter().map(|tool| tool.name.as_str()).collect()
+}
+
+fn with_tasks(url: &str) -> Value {
+    json!({"type": "http", "url": url, "session_init_timeout": 2, "task_toolsets": [{
+        "name": "report", "submit_tool": "submit_report", "status_tool": "get_report_status",
+        "cancel_tool": "cancel_report", "input_tool": "send_report_input",
+    }]})
+}
+
+#[tokio::test]
+async fn servers_are_asked_once_and_again_after_a_reset_94_97() {
+    let fake = FakeServer::start(FakeOptions::default()).await;
+    let catalogue = catalogue(&json!({"reports": with_tasks(&fake.url)}));
+    let view = catalogue.view().await;
+    assert_eq!(names(&view), ["reports_submit_report", "reports_echo"], "{:?}", view.problems);
+    let echo = view.find("reports_echo").unwrap();
+    assert!(echo.definition.get().starts_with(r#"{"zeta":1,"name":"reports_echo","#), "keys keep their order");
+    let lists = fake.state.core.counters.lists.load(Relaxed);
+    catalogue.view().await;
+    assert_eq!(fake.state.core.counters.lists.load(Relaxed), lists);
+    catalogue.reset().await;
+    catalogue.view().await;
+    assert!(fake.state.core.counters.lists.load(Relaxed) > lists);
+}
+
+#[tokio::test]
+async fn a_hung_server_delays_only_the_first_view_and_returns_by_itself_99() {
+    let good = FakeServer::start(FakeOptions::default()).await;
+    let bad = FakeServer::start(FakeOptions { era: Era::Stateless, ..FakeOptions::default() }).await;
+    bad.state.faults.everywhere.store(true, Relaxed);
+    bad.state.faults.hang.store(true, Relaxed);
+    let mut hung = with_tasks(&bad.url);
+    hung["session_init_timeout"] = json!(0.4);
+    let catalogue = catalogue(&json!({"bad": hung, "good": with_tasks(&good.url)}));
+    let started = Instant::now();
+    let view = catalogue.view().await;
+    assert!(started.elapsed() < Duration::from_millis(1_500));
+    assert_eq!(names(&view), ["good_submit_report", "good_echo"]);
+    assert!(view.problems.iter().any(|problem| problem.contains("server bad")), "{:?}", view.problems);
+    let started = Instant::now();
+    catalogue.view().await;
+    assert!(started.elapsed() < Duration::from_millis(100), "from the cache");
+    bad.state.faults.hang.store(false, Relaxed);
+    for _ in 0..500 {
+        if catalogue.view().await.find("bad_echo").is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(catalogue.view().await.tools.len(), 4, "back without a reset");
+}
+
+#[tokio::test]
+async fn concurrent_first_views_ask_once_and_a_caller_may_go_away() {
+    let fake = FakeServer::start(FakeOptions::default()).await;
+    fake.state.faults.everywhere.store(true, Relaxed);
+    fake.state.faults.latency_ms.store(50, Relaxed);
+    let catalogue = std::sync::Arc::new(catalogue(&json!({"r": with_tasks(&fake.url)})));
+    let early = tokio::spawn({
+        let catalogue = catalogue.clone();
+        async move { catalogue.view().await }
+    });
+    until("a request", || fake.state.core.counters.requests.load(Relaxed) > 0).await;
+    early.abort();
+    let (a, b) = tokio::join!(catalogue.view(), catalogue.view());
+    assert_eq!((a.tools.len(), b.tools.len()), (2, 2), "{:?}", a.problems);
+    assert_eq!(fake.state.core.counters.initializes.load(Relaxed), 1);
+}

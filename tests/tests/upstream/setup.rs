@@ -1,0 +1,70 @@
+//! What the tests of this binary share.
+
+use std::path::Path;
+use std::time::Duration;
+
+use mcp_taskd_core::config::{Environment, Extensions};
+use mcp_taskd_core::upstream::{CallError, Options, Scope, SharedUpstream, ToolCall, Upstreams, build};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+/// The extensions that `servers` describes.
+pub(crate) fn extensions(servers: &Value) -> Extensions {
+    let document = json!({"mcpServers": servers}).to_string();
+    Extensions::parse(&document, Path::new("extensions_config.json"), &Environment::default()).expect("usable")
+}
+
+/// Upstreams of `servers`, with workspaces below `state_dir`.
+pub(crate) fn upstreams_in(servers: &Value, state_dir: &Path, max_stdio_sessions: usize) -> Upstreams {
+    let options = Options { max_stdio_sessions, ..Options::new(state_dir) };
+    build(&extensions(servers), &options).expect("buildable")
+}
+
+/// One server over HTTP, its definition extended by `more`.
+pub(crate) fn over_http(url: &str, more: &Value) -> SharedUpstream {
+    let mut server = json!({"type": "http", "url": url, "session_init_timeout": 5});
+    server.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+    let upstreams = upstreams_in(&json!({"s": server}), Path::new("unused"), 256);
+    upstreams.find("s").expect("it is there").clone()
+}
+
+/// A user's scope.
+pub(crate) fn scope(user: &str) -> Scope {
+    Scope { user_id: user.into(), thread_id: "t".into() }
+}
+
+/// Calls a tool as `ada`; the answer as JSON.
+pub(crate) async fn call(
+    upstream: &SharedUpstream,
+    tool: &str,
+    arguments: &Value,
+    deadline: Option<Duration>,
+) -> Result<Value, CallError> {
+    call_as(upstream, &scope("ada"), tool, arguments, deadline).await
+}
+
+/// Calls a tool on behalf of `scope`.
+pub(crate) async fn call_as(
+    upstream: &SharedUpstream,
+    scope: &Scope,
+    tool: &str,
+    arguments: &Value,
+    deadline: Option<Duration>,
+) -> Result<Value, CallError> {
+    let arguments = RawValue::from_string(arguments.to_string()).expect("JSON");
+    let meta = [("mcp-taskd/idempotency-key", "key-1")];
+    let call = ToolCall { tool, arguments: &arguments, meta: &meta, scope, deadline };
+    let answer = upstream.call_tool(call).await?;
+    Ok(serde_json::from_str(answer.get()).expect("JSON"))
+}
+
+/// Waits until `condition` holds, for ten seconds at most.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..1_000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never happened: {what}");
+}

@@ -1,0 +1,187 @@
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use mcp_taskd_core::upstream::{CallErrorKind, SharedUpstream, Upstreams};
+use serde_json::{Value, json};
+
+use super::setup::{call, call_as, scope, until, upstreams_in};
+
+const PATIENT: Option<Duration> = Some(Duration::from_secs(10));
+
+fn definition(more: &[&str]) -> Value {
+    let args: Vec<&str> = ["--stdio"].into_iter().chain(more.iter().copied()).collect();
+    json!({"command": env!("CARGO_BIN_EXE_fake-mcp"), "args": args, "env": {"FAKE_MARKER": "marked-and-secret"}})
+}
+
+struct Server {
+    upstreams: Upstreams,
+    state: tempfile::TempDir,
+}
+
+impl Server {
+    fn new(definition: &Value, sessions: usize) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        Self { upstreams: upstreams_in(&json!({"s": definition}), state.path(), sessions), state }
+    }
+
+    fn upstream(&self) -> &SharedUpstream {
+        self.upstreams.find("s").unwrap()
+    }
+
+    async fn place(&self, user: &str) -> Value {
+        let answer = call_as(self.upstream(), &scope(user), "where", &json!({}), PATIENT).await.unwrap();
+        answer["structuredContent"].clone()
+    }
+}
+
+/// Whether a process runs; one that has ended and was not collected by its parent does not.
+fn runs(pid: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+#[tokio::test]
+async fn tasks_work_in_every_era_and_the_verdict_is_kept() {
+    for era in ["legacy", "modern", "silent"] {
+        let server = Server::new(&definition(&["--era", era]), 8);
+        let upstream = server.upstream();
+        let submitted = call(upstream, "submit_report", &json!({}), PATIENT).await.unwrap();
+        let arguments = json!({"task_id": submitted["structuredContent"]["task_id"]});
+        let polled = call(upstream, "get_report_status", &arguments, PATIENT).await.unwrap();
+        assert_eq!(polled["structuredContent"]["status"], "completed", "{era}");
+        let started = Instant::now();
+        server.place("bob").await;
+        assert!(started.elapsed() < Duration::from_millis(900), "{era}: no second probe");
+        assert_eq!(upstream.list_tools().await.unwrap().len(), 5);
+        server.upstreams.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_scope_has_one_process_and_its_own_workspace_102_104_156() {
+    let server = Server::new(&definition(&[]), 8);
+    let (a, b) = tokio::join!(server.place("ada"), server.place("ada"));
+    assert_eq!(a["pid"], b["pid"], "concurrent first calls share one creation");
+    let other = server.place("bob").await;
+    assert_ne!(a["pid"], other["pid"]);
+    assert_ne!(a["cwd"], other["cwd"]);
+    let workspaces = server.state.path().canonicalize().unwrap().join("workspaces");
+    let cwd = Path::new(a["cwd"].as_str().unwrap());
+    assert_eq!(cwd.parent(), Some(workspaces.as_path()));
+    assert!(a["tmpdir"].as_str().unwrap().ends_with("/.mcp/tmp"));
+    assert_eq!(a["marker"], "marked-and-secret");
+    server.upstreams.close().await;
+}
+
+#[tokio::test]
+async fn a_configured_directory_and_tmpdir_win_82_104() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut definition = definition(&[]);
+    definition["cwd"] = folder.path().to_str().unwrap().into();
+    definition["env"]["TMPDIR"] = "/tmp".into();
+    let server = Server::new(&definition, 8);
+    let place = server.place("ada").await;
+    assert_eq!(Path::new(place["cwd"].as_str().unwrap()), folder.path().canonicalize().unwrap());
+    assert_eq!(place["tmpdir"], "/tmp");
+    server.upstreams.close().await;
+}
+
+#[tokio::test]
+async fn a_crash_in_mid_call_is_that_calls_error_and_the_next_call_starts_afresh_105() {
+    let server = Server::new(&definition(&[]), 8);
+    let before = server.place("ada").await;
+    let error = call(server.upstream(), "crash", &json!({}), PATIENT).await.unwrap_err();
+    assert_eq!((error.kind, error.maybe_executed), (CallErrorKind::Transport, true), "{}", error.message);
+    assert_ne!(server.place("ada").await["pid"], before["pid"]);
+    server.upstreams.close().await;
+}
+
+#[tokio::test]
+async fn a_timeout_neither_ends_the_session_nor_other_calls_105() {
+    let server = Server::new(&definition(&[]), 8);
+    let before = server.place("ada").await;
+    let started = Instant::now();
+    let error = call(server.upstream(), "hang", &json!({}), Some(Duration::from_millis(100))).await.unwrap_err();
+    assert_eq!((error.kind, error.maybe_executed), (CallErrorKind::Timeout, true));
+    assert!(started.elapsed() < Duration::from_millis(600));
+    assert_eq!(server.place("ada").await["pid"], before["pid"]);
+    server.upstreams.close().await;
+}
+
+#[tokio::test]
+async fn grandchildren_are_gone_after_close() {
+    let server = Server::new(&definition(&[]), 8);
+    let pid = server.place("ada").await["pid"].as_u64().unwrap();
+    let answer = call(server.upstream(), "grandchild", &json!({}), PATIENT).await.unwrap();
+    let grandchild = answer["structuredContent"]["pid"].as_u64().unwrap();
+    assert!(runs(pid) && runs(grandchild));
+    server.upstreams.close().await;
+    assert!(!runs(pid));
+    until("the grandchild ended", || !runs(grandchild)).await;
+}
+
+#[tokio::test]
+async fn the_pool_is_bounded_and_lets_the_oldest_go_29_102() {
+    let server = Server::new(&definition(&[]), 2);
+    let mut pids = Vec::new();
+    for user in ["a", "b", "c", "d"] {
+        pids.push(server.place(user).await["pid"].as_u64().unwrap());
+    }
+    until("the first two ended", || !runs(pids[0]) && !runs(pids[1])).await;
+    assert!(runs(pids[2]) && runs(pids[3]));
+    server.upstreams.close().await;
+    assert!(!runs(pids[2]) && !runs(pids[3]));
+}
+
+#[tokio::test]
+async fn a_refresh_waits_for_calls_under_way_97() {
+    let server = Server::new(&definition(&[]), 4);
+    let before = server.place("ada").await["pid"].as_u64().unwrap();
+    let hanging = {
+        let upstream = server.upstream().clone();
+        tokio::spawn(async move { call(&upstream, "hang", &json!({}), Some(Duration::from_millis(400))).await })
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.upstream().refresh().await;
+    assert_ne!(server.place("ada").await["pid"].as_u64(), Some(before));
+    assert!(runs(before));
+    assert_eq!(hanging.await.unwrap().unwrap_err().kind, CallErrorKind::Timeout);
+    until("the old session ended", || !runs(before)).await;
+    server.upstreams.close().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_or_never_answers_is_not_executed_108() {
+    let server = Server::new(&json!({"command": "/nowhere/at-all"}), 4);
+    let error = call(server.upstream(), "x", &json!({}), PATIENT).await.unwrap_err();
+    assert_eq!((error.kind, error.maybe_executed), (CallErrorKind::Connect, false));
+    assert!(error.message.contains("/nowhere/at-all"), "{}", error.message);
+    let mute = json!({"command": "sleep", "args": ["600"], "session_init_timeout": 1.5});
+    let server = Server::new(&mute, 4);
+    let started = Instant::now();
+    let arguments = json!({});
+    let calls = join_all((0..5).map(|_| call(server.upstream(), "x", &arguments, PATIENT))).await;
+    assert!(started.elapsed() < Duration::from_secs(3), "one attempt for all: {:?}", started.elapsed());
+    assert!(calls.into_iter().all(|call| call.unwrap_err().kind == CallErrorKind::Connect));
+    server.upstreams.close().await;
+    let ends = Server::new(&json!({"command": "true"}), 4);
+    let error = call(ends.upstream(), "x", &json!({}), PATIENT).await.unwrap_err();
+    assert_eq!((error.kind, error.maybe_executed), (CallErrorKind::Connect, false), "{}", error.message);
+}
+
+#[tokio::test]
+async fn a_server_that_ignores_its_end_is_killed() {
+    let script = r#"trap '' TERM; while read -r line; do case "$line" in
+        *server/discover*) echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"?"}}';;
+        *initialize\"*) echo '{"jsonrpc":"2.0","id":2,"result":{}}';;
+        *tools/call*) echo "{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"structuredContent\":{\"pid\":$$}}}";;
+        esac; done; while :; do sleep 1; done"#;
+    let server = Server::new(&json!({"command": "sh", "args": ["-c", script]}), 4);
+    let pid = server.place("ada").await["pid"].as_u64().unwrap();
+    assert!(runs(pid));
+    let started = Instant::now();
+    server.upstreams.close().await;
+    assert!(!runs(pid));
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+}
