@@ -300,25 +300,35 @@ impl Actor {
             any_server_due_before,
             limit,
         };
-        let all: Vec<String> = self.context.routes.names().map(str::to_owned).collect();
-        let mut orders = vec![order(true, all, now, CLAIM)];
-        let room = options.max_held.saturating_sub(self.held.len());
+        let mut orders = vec![order(true, known.clone(), now, CLAIM)];
+        let mut room = options.max_held.saturating_sub(self.held.len());
         if room > 0 {
-            // A share each, so that a dead server's tasks cannot fill all room (FAILURES 42).
-            let share = (options.max_held / self.context.routes.len().max(1)).max(1);
-            let names = self.context.routes.names().filter(|name| self.held.of_server(name) < share);
-            let servers: Vec<String> = names.map(str::to_owned).collect();
+            // A share each, so that a dead server's tasks cannot fill all room (FAILURES 42). A server whose share is nearly
+            // full is asked for apart, so that one claim does not take more than the rest of it.
+            let share = (options.max_held / known.len().max(1)).max(1);
             let due_before = if self.above_share(1.0) { now - LATE_MS } else { now + self.horizon() };
-            let limit = CLAIM.min(u32::try_from(room).unwrap_or(CLAIM));
-            orders.push(order(false, servers, due_before, limit));
+            let mut ample = Vec::new();
+            for name in &known {
+                let left = share.saturating_sub(self.held.of_server(name)).min(room);
+                if left >= CLAIM as usize {
+                    ample.push(name.clone());
+                } else if left > 0 {
+                    room -= left;
+                    orders.push(order(false, vec![name.clone()], due_before, left as u32));
+                }
+            }
+            let limit = CLAIM.min(u32::try_from(room).unwrap_or(CLAIM)).max(1);
+            orders.push(order(false, ample, due_before, limit));
         }
         orders
     }
 
+        let known: Vec<String> = self.context.routes.names().map(str::to_owned).collect();
     fn horizon(&self) -> i64 {
         HORIZON_MS.max(2 * self.context.policy.poll_interval_ms)
     }
 
+            known: known.clone(),
     fn answered(&mut self, question: u64, answer: Answer) {
         if question != self.questions || self.asked.take().is_none() {
             // Too late: the question was given up. What a late claim took is found by reconciling.

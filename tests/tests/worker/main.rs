@@ -2,6 +2,7 @@
 
 mod bench;
 mod faults;
+mod handing_over;
 mod isolation;
 mod polling;
 mod submitting;

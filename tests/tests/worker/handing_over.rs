@@ -1,0 +1,44 @@
+//! Who holds a task when incarnations, roles and shares change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcp_taskd_core::store::SharedStore;
+use mcp_taskd_core::task::Status;
+use mcp_taskd_tests::faulty::{Fault, Faulty};
+use mcp_taskd_tests::scripted::{Answer, ended, running};
+use mcp_taskd_tests::wait::{until, until_within};
+
+use crate::bench::{Bench, Running, anyone, submit};
+
+/// A worker behind a faulty store, whose heartbeats and with them its reconciling come every ten seconds.
+async fn rarely_reconciling(bench: &mut Bench) -> (Arc<Faulty>, Running) {
+    bench.settings.lease_seconds = 30;
+    let store = Faulty::new(Arc::clone(&bench.store));
+    let shared: SharedStore = Arc::clone(&store) as SharedStore;
+    let worker = bench.start_with(&bench.settings, true, &shared, |_| {}).await;
+    (store, worker)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_servers_overdue_tasks_do_not_fill_the_room_of_the_others_42() {
+    let mut bench = Bench::new(&["dead", "live"]).await;
+    bench.settings.max_held = 8;
+    bench.settings.lease_seconds = 2;
+    bench.servers[0].1.on("status", "", [Answer::Broken(true)]);
+    let gateway = bench.start_with(&bench.settings, false, &bench.store, |_| {}).await;
+    for _ in 0..30 {
+        gateway.submit("dead").await;
+    }
+    let worker = bench.start().await;
+    let held = || async { worker.metric("leases_held", &[]) };
+    until("the dead server's share is held", || async { held().await >= 4.0 }).await;
+    // Overdue by a lease, the others of the dead server are as open as they ever get.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    bench.servers[1].1.on("status", "", [ended("completed")]);
+    let task = gateway.submit("live").await;
+    bench.wait_for(&task.id, Status::Completed).await;
+    assert!(held().await <= 4.0, "a share each");
+    gateway.stop().await;
+    worker.stop().await;
+}
