@@ -452,7 +452,8 @@ impl Actor {
         let Some(held) = self.held.get_mut(id) else { return false };
         let task = held.task.clone();
         let kind = Job::of(&task, &self.context);
-        let verdict = self.lanes.breaker(server).map_or(Verdict::Call, |breaker| breaker.ask(self.context.boot()));
+        let breaker = self.lanes.breaker(server).filter(|_| kind.calls());
+        let verdict = breaker.map_or(Verdict::Call, |breaker| breaker.ask(self.context.boot()));
         if let Verdict::Hold(why) = verdict {
             let failure = Failure::new(FailureKind::Breaker, why);
             self.count_failure(server, kind, &failure);
@@ -491,7 +492,7 @@ impl Actor {
         self.lanes.finish(server, running.slot);
         self.context.metrics.poll_duration.with_label_values(&[server]).observe(took.as_secs_f64());
         let boot = self.context.boot();
-        if let Some(breaker) = self.lanes.breaker(server) {
+        if let Some(breaker) = self.lanes.breaker(server).filter(|_| running.kind.calls()) {
             match &done.failure {
                 Some(failure) => breaker.failed(failure, boot),
                 None => breaker.succeeded(),

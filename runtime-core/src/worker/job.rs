@@ -10,6 +10,9 @@ use crate::store::{NewHandle, Recorded, WorkerId};
 use crate::task::schedule::Chance;
 use crate::task::{Change, Decision, Failure, FailureKind, Status, Tracked};
 
+/// Why an intent that must not be repeated ends.
+const UNRECORDED: &str = "The process that submitted the task ended before the server's answer was recorded";
+
 /// What a due task needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Job {
@@ -19,11 +22,13 @@ pub(super) enum Job {
     Cancel,
     /// A last cancel, because it is too old.
     Expire,
-    /// An end or a second submit, because its first one died with its process.
+    /// A second submit, because its first one died with its process.
     Resolve,
 }
 
 /// What came of it.
+    /// An end without a call, because its submit died with its process and must not be repeated.
+    Close,
 #[derive(Debug)]
 pub(super) enum Effect {
     /// A decision about the held task.
@@ -50,6 +55,9 @@ impl Job {
             Status::Submitting => Self::Resolve,
             _ if task.cancel_requested_at.is_some() && task.expired(now, &context.policy) => Self::Expire,
             _ if task.cancel_requested_at.is_some() => Self::Cancel,
+            Status::Submitting if task.cancel_requested_at.is_some() || !task.binding.toolset.idempotent_submit => {
+                Self::Close
+            }
             _ if task.expired(now, &context.policy) => Self::Expire,
             _ => Self::Poll,
         }
@@ -65,13 +73,19 @@ impl Job {
         }
     }
 
+            Self::Close => decided(task.on_submit_unknown(UNRECORDED, context.now())),
     /// What a failure of this job does to the task.
     pub(super) fn failed(self, context: &Context, task: &Tracked, failure: &Failure) -> Change {
         let (now, policy, chance) = (context.now(), &context.policy, chance());
+    /// Whether it asks the server, so that the breaker has a say in it and learns from it.
+    pub(super) fn calls(self) -> bool {
+        self != Self::Close
+    }
+
         let mut change = match self {
             Self::Cancel => task.on_cancel_error(failure, now, policy, chance),
             Self::Expire => task.on_expired(now),
-            Self::Poll | Self::Resolve => task.on_error(failure, now, policy, chance),
+            Self::Poll | Self::Resolve | Self::Close => task.on_error(failure, now, policy, chance),
         };
         // A task that cannot be polled here must stay open to a worker that can (48).
         change.release |= failure.kind == FailureKind::Unroutable;
@@ -116,9 +130,6 @@ async fn cancel(context: &Context, task: &Tracked, expiring: bool) -> Done {
 /// Resolves an intent whose process died between the insert and the record (DESIGN, Submit without orphans).
 async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
     let unknown = |why: &str| decided(task.on_submit_unknown(why, context.now()));
-    if task.cancel_requested_at.is_some() || !task.binding.toolset.idempotent_submit {
-        return unknown("The process that submitted the task ended before the server's answer was recorded");
-    }
     let record = match context.store.find_task(&task.id, None, None).await {
         Ok(record) => record,
         Err(error) => {

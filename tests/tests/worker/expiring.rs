@@ -1,0 +1,69 @@
+//! Tasks and intents that get too old (BEHAVIOURS 133) while their server cannot be asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcp_taskd_core::store::{NewIntent, WorkerInfo};
+use mcp_taskd_core::task::{Binding, Status, Toolset};
+use mcp_taskd_tests::scripted::Answer;
+use mcp_taskd_tests::wait::until;
+
+use crate::bench::Bench;
+
+/// An intent whose process has died.
+async fn orphaned(bench: &Bench) -> String {
+    let gone = WorkerInfo {
+        id: "gone".into(),
+        host: "h".into(),
+        pid: 1,
+        role: "gateway".into(),
+        version: "0".into(),
+        lease_ms: 5_000,
+        polls: false,
+    };
+    let now = bench.store.register(&gone).await.unwrap();
+    let toolset = Toolset {
+        name: "report".into(),
+        submit_tool: "submit".into(),
+        status_tool: "status".into(),
+        cancel_tool: "cancel".into(),
+        input_tool: None,
+        idempotent_submit: false,
+    };
+    let intent = NewIntent {
+        id: "mcp-task-orphaned".into(),
+        worker: "gone".into(),
+        user_id: "ann".into(),
+        thread_id: "t".into(),
+        run_id: None,
+        tool_call_id: None,
+        binding: Arc::new(Binding { server_name: "s".into(), driver: "tools".into(), toolset }),
+        idempotency_key: None,
+        body_hash: None,
+        arguments: None,
+        next_due_at: now,
+        created_at: now,
+    };
+    bench.store.insert_intent(&intent).await.unwrap();
+    assert!(bench.store.mark_dead(&gone.id, &gone.id, None).await.unwrap());
+    intent.id.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_intent_that_ends_without_a_call_needs_no_answering_server_and_proves_none_149() {
+    let bench = Bench::new(&["s"]).await;
+    let worker = bench.start().await;
+    for _ in 0..12 {
+        worker.submit("s").await;
+    }
+    bench.server().on("status", "", [Answer::Broken(true)]);
+    until("the breaker opens", || async { worker.metric("breaker_open", &[("server", "s")]) >= 1.0 }).await;
+    let id = orphaned(&bench).await;
+    let row = bench.wait_for(&id, Status::Failed).await;
+    assert_eq!(row.outcome.error_code.as_deref(), Some("submit_outcome_unknown"));
+    assert_eq!(row.consecutive_poll_error_count, 0, "the breaker has no say in it");
+    let until_observed = Duration::from_millis(1_100);
+    tokio::time::sleep(until_observed).await;
+    assert!(worker.metric("breaker_open", &[("server", "s")]) >= 1.0, "nothing was heard from the server");
+    worker.stop().await;
+}
