@@ -130,6 +130,9 @@ async fn cancel(context: &Context, task: &Tracked, expiring: bool) -> Done {
 /// Resolves an intent whose process died between the insert and the record (DESIGN, Submit without orphans).
 async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
     let unknown = |why: &str| decided(task.on_submit_unknown(why, context.now()));
+    if let Err(why) = context.routes.can_drive(&task.binding) {
+        return Job::Resolve.done(context, task, Failure::new(FailureKind::Unroutable, why));
+    }
     let record = match context.store.find_task(&task.id, None, None).await {
         Ok(record) => record,
         Err(error) => {

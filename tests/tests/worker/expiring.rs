@@ -9,6 +9,25 @@ use mcp_taskd_tests::scripted::Answer;
 use mcp_taskd_tests::wait::until;
 
 use crate::bench::Bench;
+use crate::submitting::abandoned;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_intent_of_an_unconfigured_server_is_left_to_those_who_can_repeat_it_48_32() {
+    let bench = Bench::new(&["s"]).await;
+    bench.server().on("submit", "", [Answer::Hang, mcp_taskd_tests::scripted::running()]);
+    let id = abandoned(&bench, true).await;
+    let servers = bench.servers.clone();
+    let stranger = Bench { servers: Vec::new(), ..bench };
+    let worker = stranger.start().await;
+    let told =
+        || async { stranger.task(&id).await.last_poll_error.is_some_and(|text| text.contains("not configured")) };
+    until("it is told", told).await;
+    let bench = Bench { servers, ..stranger };
+    let owner = bench.start().await;
+    until("it is repeated", || async { bench.task(&id).await.remote_task_id.is_some() }).await;
+    owner.stop().await;
+    worker.stop().await;
+}
 
 /// An intent whose process has died.
 async fn orphaned(bench: &Bench) -> String {
