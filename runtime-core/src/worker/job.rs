@@ -144,6 +144,10 @@ async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
     let Some(record) = record.filter(|record| record.lease_owner.as_deref() == Some(worker)) else {
         return Done { effect: Effect::Lost, failure: None };
     };
+    if record.cancel_requested_at.is_some() {
+        // Asked for while it was held, which bumps no epoch.
+        return unknown(UNRECORDED);
+    }
     let arguments = record.arguments.and_then(|text| serde_json::value::RawValue::from_string(text).ok());
     let Some(arguments) = arguments else {
         return unknown("The arguments of the unfinished submit were not kept, so it cannot be repeated");
