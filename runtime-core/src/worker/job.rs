@@ -164,7 +164,7 @@ async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
                 epoch: task.lease_epoch,
                 remote_task_id,
                 next_due_at: started + context.policy.poll_interval_ms,
-                keep: true,
+                keep: context.options.polls,
                 at: context.now(),
             };
             record_handle(context, task, &handle).await

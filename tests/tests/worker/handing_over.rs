@@ -42,3 +42,22 @@ async fn a_dead_servers_overdue_tasks_do_not_fill_the_room_of_the_others_42() {
     gateway.stop().await;
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_resolves_its_own_intent_does_not_poll_it() {
+    let bench = Bench::new(&["s"]).await;
+    let store = Faulty::new(Arc::clone(&bench.store));
+    let shared: SharedStore = Arc::clone(&store) as SharedStore;
+    let idempotent = |config: &mut mcp_taskd_core::config::ServerConfig| config.toolsets[0].idempotent_submit = true;
+    let gateway = bench.start_with(&bench.settings, false, &shared, idempotent).await;
+    store.next("insert_intent", [Fault::AnswerLost]);
+    assert!(gateway.try_submit(submit("s")).await.is_err());
+    until("it is repeated", || async { bench.server().calls("submit", "") >= 1 }).await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert_eq!(bench.server().calls("status", ""), 0);
+    bench.server().on("status", "", [ended("completed")]);
+    let worker = bench.start().await;
+    until("a worker polls it", || async { bench.server().calls("status", "task-1") >= 1 }).await;
+    worker.stop().await;
+    gateway.stop().await;
+}
