@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::breaker::Verdict;
 use super::held::{Held, HeldSet, Phase};
-use super::job::{Done, Effect, Job};
+use super::job::{Done, Effect, Job, held_back};
 use super::lanes::{Lanes, Slot};
 use super::takeover::Fleet;
 use super::writer::{Order, Written};
@@ -617,21 +617,19 @@ impl Actor {
     /// The store takes everything but these values: the task is told so, and polled on.
     fn refused(&mut self, id: &Arc<str>, change: &Change) {
         let failure = Failure::new(FailureKind::Internal, "the store refused the server's answer");
-        let retry = self
-            .held
-            .get(id)
-            .map(|held| Job::of(&held.task, &self.context).failed(&self.context, &held.task, &failure));
-        match retry {
-            Some(retry) if change.outcome.is_some() => self.write(id, retry),
-            Some(retry) => {
-                // Not even that: hold it back in memory, so that nothing retries in a tight loop.
-                if let Some(held) = self.held.get_mut(id) {
-                    held.task.next_due_at = retry.next_due_at;
-                    held.task.consecutive_poll_error_count = retry.consecutive_poll_error_count;
-                }
-                self.held.wait(id);
-            }
-            None => {}
+        let Some(task) = self.held.get(id).map(|held| held.task.clone()) else { return };
+        // An end of our own making has nothing of the server's in it: what is refused then is anything.
+        if change.outcome.is_some() && change.kind != ChangeKind::Close {
+            let retry = Job::of(&task, &self.context).failed(&self.context, &task, &failure);
+            return self.write(id, retry);
+        }
+        // Not even that: hold it back in memory, so that nothing retries in a tight loop.
+        let retry = held_back(&self.context, &task, &failure);
+        let latest = self.context.now() + self.horizon();
+        if let Some(held) = self.held.get_mut(id) {
+            held.task.next_due_at = retry.next_due_at.min(latest);
+            held.task.consecutive_poll_error_count = retry.consecutive_poll_error_count;
+            held.task.cancel_attempt_count = retry.cancel_attempt_count;
         }
     }
 

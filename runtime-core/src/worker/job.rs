@@ -7,11 +7,14 @@ use super::Context;
 use crate::contract::{CancelReading, StatusReading};
 use crate::driver::{SubmitCall, SubmitFailure, scope_of};
 use crate::store::{NewHandle, Recorded, WorkerId};
-use crate::task::schedule::Chance;
+use crate::task::schedule::{Chance, MAX_WAIT_MS};
 use crate::task::{Change, Decision, Failure, FailureKind, Status, Tracked};
 
 /// Why an intent that must not be repeated ends.
 const UNRECORDED: &str = "The process that submitted the task ended before the server's answer was recorded";
+/// Why an intent ends that could not be repeated for so long.
+const TOO_OLD: &str =
+    "The submit could not be repeated before the task was older than mcp_tasks.max_task_age_seconds allows";
 
 /// What a due task needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,11 +27,11 @@ pub(super) enum Job {
     Expire,
     /// A second submit, because its first one died with its process.
     Resolve,
+    /// An end without a call, because its submit died with its process and must not be repeated.
+    Close,
 }
 
 /// What came of it.
-    /// An end without a call, because its submit died with its process and must not be repeated.
-    Close,
 #[derive(Debug)]
 pub(super) enum Effect {
     /// A decision about the held task.
@@ -52,12 +55,12 @@ impl Job {
     pub(super) fn of(task: &Tracked, context: &Context) -> Self {
         let now = context.now();
         match task.status {
-            Status::Submitting => Self::Resolve,
-            _ if task.cancel_requested_at.is_some() && task.expired(now, &context.policy) => Self::Expire,
-            _ if task.cancel_requested_at.is_some() => Self::Cancel,
             Status::Submitting if task.cancel_requested_at.is_some() || !task.binding.toolset.idempotent_submit => {
                 Self::Close
             }
+            Status::Submitting => Self::Resolve,
+            _ if task.cancel_requested_at.is_some() && task.expired(now, &context.policy) => Self::Expire,
+            _ if task.cancel_requested_at.is_some() => Self::Cancel,
             _ if task.expired(now, &context.policy) => Self::Expire,
             _ => Self::Poll,
         }
@@ -70,21 +73,26 @@ impl Job {
             Self::Cancel => cancel(context, task, false).await,
             Self::Expire => cancel(context, task, true).await,
             Self::Resolve => resolve(context, task, worker).await,
+            Self::Close => decided(task.on_submit_unknown(UNRECORDED, context.now())),
         }
     }
 
-            Self::Close => decided(task.on_submit_unknown(UNRECORDED, context.now())),
-    /// What a failure of this job does to the task.
-    pub(super) fn failed(self, context: &Context, task: &Tracked, failure: &Failure) -> Change {
-        let (now, policy, chance) = (context.now(), &context.policy, chance());
     /// Whether it asks the server, so that the breaker has a say in it and learns from it.
     pub(super) fn calls(self) -> bool {
         self != Self::Close
     }
 
+    /// What a failure of this job does to the task.
+    pub(super) fn failed(self, context: &Context, task: &Tracked, failure: &Failure) -> Change {
+        let (now, policy, chance) = (context.now(), &context.policy, chance());
+        // A call that was never made is no last cancel: the task waits for one, though not for ever (133).
+        let given_up = policy.expires_at(task.created_at).is_some_and(|at| now >= at.saturating_add(MAX_WAIT_MS));
+        let called = given_up || !matches!(failure.kind, FailureKind::Breaker | FailureKind::Unroutable);
         let mut change = match self {
             Self::Cancel => task.on_cancel_error(failure, now, policy, chance),
-            Self::Expire => task.on_expired(now),
+            Self::Expire if called => task.on_expired(now),
+            Self::Expire => held_back(context, task, failure),
+            Self::Resolve if task.expired(now, policy) => task.on_submit_unknown(TOO_OLD, now),
             Self::Poll | Self::Resolve | Self::Close => task.on_error(failure, now, policy, chance),
         };
         // A task that cannot be polled here must stay open to a worker that can (48).
@@ -97,6 +105,18 @@ impl Job {
         let change = self.failed(context, task, &failure);
         Done { effect: Effect::Decided(Decision::Write(Box::new(change))), failure: Some(failure) }
     }
+}
+
+/// An error of a task that is too old already. Its age bounds no wait any more, or it would be tried without a pause.
+pub(super) fn held_back(context: &Context, task: &Tracked, failure: &Failure) -> Change {
+    let (now, policy, chance) = (context.now(), &context.policy, chance());
+    let (errors, mut change) = if task.cancel_requested_at.is_some() {
+        (task.cancel_attempt_count, task.on_cancel_error(failure, now, policy, chance))
+    } else {
+        (task.consecutive_poll_error_count, task.on_error(failure, now, policy, chance))
+    };
+    change.next_due_at = policy.after_error(now, errors, failure.retry_after, chance);
+    change
 }
 
 pub(super) fn chance() -> Chance {
