@@ -195,7 +195,7 @@ impl Service {
                     self.worker.announce(&intent.id);
                     let record = recorded(intent, &task, handle.at);
                     if kept {
-                        self.worker.adopt(*task);
+                        self.worker.adopt(Arc::clone(&intent.worker), *task);
                     } else {
                         self.worker.wake();
                     }

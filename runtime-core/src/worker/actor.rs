@@ -36,8 +36,8 @@ const BALANCE_FROM: i64 = 32;
 /// What the actor is told.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// A row that this worker owns already.
-    Adopt(Box<Tracked>),
+    /// A row that this worker owned when it was written.
+    Adopt(WorkerId, Box<Tracked>),
     /// A row that was freed by this process, and its epoch since.
     Forget(Arc<str>, i64),
     /// Claim before the next tick.
@@ -859,7 +859,12 @@ impl Actor {
             Message::Finished { job, done, took } => self.finished(job, *done, took),
             Message::Written { ticket, write, result } => self.written(ticket, *write, result),
             Message::Answer { question, answer } => self.answered(question, answer),
-            Message::Adopt(task) => self.hold(*task),
+            // A handle may have been recorded under the id of a former incarnation, whose rows are for whoever claims them.
+            Message::Adopt(owner, task) => {
+                if self.worker.as_ref().is_some_and(|own| own.id == owner) {
+                    self.hold(*task);
+                }
+            }
             Message::Forget(id, epoch) => {
                 // A repeated request finds the row as the first one left it, and changes nothing (58).
                 if self.held.get(&id).is_none_or(|held| held.task.lease_epoch < epoch) {

@@ -258,9 +258,9 @@ impl Worker {
         OpenIntent { context: Arc::clone(&self.context), id }
     }
 
-    /// Hands over a row that this worker owns already.
-    pub(crate) fn adopt(&self, task: Tracked) {
-        self.send(Message::Adopt(Box::new(task)));
+    /// Hands over a row that `owner`, an incarnation of this worker, owned when it was written.
+    pub(crate) fn adopt(&self, owner: WorkerId, task: Tracked) {
+        self.send(Message::Adopt(owner, Box::new(task)));
     }
 
     /// Says that a row was freed by a write of this process, which left it at `epoch`; an older copy of it is dropped.

@@ -61,3 +61,35 @@ async fn a_gateway_that_resolves_its_own_intent_does_not_poll_it() {
     worker.stop().await;
     gateway.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handle_recorded_under_a_former_id_is_not_polled_until_it_is_claimed_3() {
+    let bench = Bench::new(&["s"]).await;
+    let store = Faulty::new(Arc::clone(&bench.store));
+    let shared: SharedStore = Arc::clone(&store) as SharedStore;
+    let worker = bench.start_with(&bench.settings, true, &shared, |_| {}).await;
+    bench.server().hold();
+    let call = tokio::spawn({
+        let service = worker.service().clone();
+        async move { service.submit(submit("s")).await }
+    });
+    until("the call is sent", || async { bench.server().calls("submit", "") == 1 }).await;
+    // The row stays named by the dead incarnation for a while.
+    store.next("free_dead", [Fault::Away; 4]);
+    let old = worker.service().worker().id().unwrap();
+    assert!(bench.store.mark_dead(&old, &old, None).await.unwrap());
+    until("it is reborn", || async { worker.service().worker().id().is_some_and(|id| id != old) }).await;
+    bench.server().release();
+    let task = call.await.unwrap().unwrap().task;
+    let mut polled_unowned = false;
+    let claimed = || async {
+        let before = bench.server().calls("status", "");
+        bench.task(&task.id).await.lease_owner.as_deref() != Some(&*old) || before > 0
+    };
+    until("it is freed", claimed).await;
+    polled_unowned |= bench.task(&task.id).await.lease_owner.as_deref() == Some(&*old);
+    assert!(!polled_unowned, "it was polled by one that does not own it");
+    bench.server().on("status", "", [ended("completed")]);
+    bench.wait_for(&task.id, Status::Completed).await;
+    worker.stop().await;
+}
