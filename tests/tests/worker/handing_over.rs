@@ -93,3 +93,19 @@ async fn a_handle_recorded_under_a_former_id_is_not_polled_until_it_is_claimed_3
     bench.wait_for(&task.id, Status::Completed).await;
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_cancel_does_not_drop_what_is_just_being_written_58() {
+    let mut bench = Bench::new(&["s"]).await;
+    bench.server().on("cancel", "", [Answer::Error("not now".into()), ended("cancelled")]);
+    let (store, worker) = rarely_reconciling(&mut bench).await;
+    let task = worker.submit("s").await;
+    bench.wait_for(&task.id, Status::Working).await;
+    store.next("apply", [Fault::Slow(Duration::from_millis(500))]);
+    worker.service().cancel(&anyone(), &task.id).await.unwrap();
+    until("the first attempt is on record", || async { bench.task(&task.id).await.cancel_attempt_count == 1 }).await;
+    worker.service().cancel(&anyone(), &task.id).await.unwrap();
+    let ended = || async { bench.task(&task.id).await.status == Status::Cancelled };
+    until_within("the next attempt ends it", Duration::from_secs(4), ended).await;
+    worker.stop().await;
+}
