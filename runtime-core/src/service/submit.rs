@@ -115,7 +115,16 @@ impl Service {
             created_at: now,
         };
         let open = self.worker.open_intent(Arc::clone(&id));
-        match self.store.insert_intent(&intent).await.map_err(|error| unavailable(&error))? {
+        let inserted = match self.store.insert_intent(&intent).await {
+            Ok(inserted) => inserted,
+            Err(error) => {
+                drop(open);
+                // The row may be there all the same.
+                self.worker.reconcile();
+                return Err(unavailable(&error));
+            }
+        };
+        match inserted {
             Inserted::New { epoch } => {
                 self.metrics.rows_written.with_label_values(&["submit"]).inc();
                 let scope =
@@ -248,6 +257,8 @@ impl Service {
                 Ok(None) => {
                     self.compensate(intent, remote_id).await;
                     return Err(unknown("the submit is not on record any more"));
+                    // Recorded unseen; where this worker owns it, it does not hold it yet.
+                    self.worker.reconcile();
                 }
                 Ok(Some(task)) if task.lease_owner.is_none() => {
                     let why = "The process that submitted the task lost its lease before the answer was recorded";

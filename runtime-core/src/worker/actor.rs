@@ -42,6 +42,8 @@ pub(super) enum Message {
     Forget(Arc<str>, i64),
     /// Claim before the next tick.
     Wake,
+    /// A write by this process had an outcome that nobody knows: compare what is held with what is owned.
+    Reconcile,
     /// What is known of a task?
     Peek(Arc<str>, oneshot::Sender<Option<Live>>),
     /// A call has ended.
@@ -510,7 +512,11 @@ impl Actor {
         }
         let id = running.task;
         match done.effect {
-            Effect::Lost => self.lose(&id, "stale"),
+            Effect::Lost => {
+                // Or it is ours still, under an epoch that an unseen write of our own has given it.
+                self.want_reconcile = true;
+                self.lose(&id, "stale");
+            }
             Effect::Recorded(task, kept) => {
                 self.held.remove(&id);
                 self.context.metrics.rows_written.with_label_values(&["submit"]).inc();
@@ -900,6 +906,7 @@ impl Drop for Flight {
     fn drop(&mut self) {
         self.context.metrics.polls_in_flight.with_label_values(&[&self.server]).dec();
     }
+            Message::Reconcile => self.want_reconcile = true,
 }
 
 /// The label of a poll that brought an answer.

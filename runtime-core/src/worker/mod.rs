@@ -263,6 +263,11 @@ impl Worker {
         self.send(Message::Adopt(owner, Box::new(task)));
     }
 
+    /// Says that a write of this process had an outcome that nobody knows, and may have left it a row.
+    pub(crate) fn reconcile(&self) {
+        self.send(Message::Reconcile);
+    }
+
     /// Says that a row was freed by a write of this process, which left it at `epoch`; an older copy of it is dropped.
     pub(crate) fn forget(&self, id: &Arc<str>, epoch: i64) {
         self.send(Message::Forget(Arc::clone(id), epoch));

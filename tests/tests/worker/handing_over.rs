@@ -109,3 +109,14 @@ async fn a_repeated_cancel_does_not_drop_what_is_just_being_written_58() {
     until_within("the next attempt ends it", Duration::from_secs(4), ended).await;
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_recorded_unseen_is_found_before_the_next_heartbeat_23() {
+    let mut bench = Bench::new(&["s"]).await;
+    let (store, worker) = rarely_reconciling(&mut bench).await;
+    store.next("record_submitted", [Fault::AnswerLost]);
+    worker.submit("s").await;
+    let polled = || async { bench.server().calls("status", "task-1") >= 1 };
+    until_within("it is polled", Duration::from_secs(4), polled).await;
+    worker.stop().await;
+}
