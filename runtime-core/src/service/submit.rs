@@ -88,12 +88,14 @@ impl Service {
 
     /// Makes the intent durable, or finds the task of an earlier submit with the same key.
     async fn open(&self, submit: &Submit, binding: &Arc<Binding>) -> Result<Opened, ServiceError> {
+        let id: Arc<str> = format!("mcp-task-{}", uuid::Uuid::new_v4().simple()).into();
+        // Before the look at the drain, so that a drain that begins in between waits for this submit.
+        let open = self.worker.open_intent(Arc::clone(&id));
         if self.worker.is_draining() {
             return Err(ServiceError::Draining);
         }
         let worker = self.worker.id().ok_or(ServiceError::Unavailable)?;
         let now = self.worker.context().now();
-        let id: Arc<str> = format!("mcp-task-{}", uuid::Uuid::new_v4().simple()).into();
         let keep_arguments = binding.toolset.idempotent_submit;
         if keep_arguments && submit.arguments.get().len() > KEPT_ARGUMENTS_MAX_BYTES {
             return Err(ServiceError::Invalid(format!("arguments are larger than {KEPT_ARGUMENTS_MAX_BYTES} bytes")));
@@ -114,7 +116,6 @@ impl Service {
             next_due_at: now,
             created_at: now,
         };
-        let open = self.worker.open_intent(Arc::clone(&id));
         let inserted = match self.store.insert_intent(&intent).await {
             Ok(inserted) => inserted,
             Err(error) => {

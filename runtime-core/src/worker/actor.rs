@@ -84,7 +84,7 @@ struct Running {
 
 #[derive(Debug)]
 struct Drain {
-    reply: Option<oneshot::Sender<()>>,
+    replies: Vec<oneshot::Sender<()>>,
     give_up_calls: Instant,
     deadline: Instant,
 }
@@ -801,7 +801,7 @@ impl Actor {
     fn begin_drain(&mut self, grace: Duration, reply: oneshot::Sender<()>) {
         let now = Instant::now();
         let calls = (grace / 2).min(Duration::from_secs(5));
-        self.drain = Some(Drain { reply: Some(reply), give_up_calls: now + calls, deadline: now + grace });
+        self.drain = Some(Drain { replies: vec![reply], give_up_calls: now + calls, deadline: now + grace });
         self.lanes.clear();
         let idle: Vec<_> = self
             .held
@@ -821,6 +821,11 @@ impl Actor {
         else {
             return false;
         };
+        if let Some(drain) = &mut self.drain {
+            // Whoever asks again waits for the same end.
+            drain.replies.push(reply);
+            return;
+        }
         let now = Instant::now();
         if now >= give_up_calls && !self.running.is_empty() {
             let hung: Vec<_> = self.running.iter().map(|(job, running)| (*job, Arc::clone(&running.task))).collect();
@@ -855,7 +860,7 @@ impl Actor {
             }
         }
         self.context.set_incarnation(None);
-        if let Some(reply) = self.drain.and_then(|drain| drain.reply) {
+        for reply in self.drain.into_iter().flat_map(|drain| drain.replies) {
             let _ = reply.send(());
         }
     }

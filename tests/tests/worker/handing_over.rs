@@ -120,3 +120,21 @@ async fn what_was_recorded_unseen_is_found_before_the_next_heartbeat_23() {
     until_within("it is polled", Duration::from_secs(4), polled).await;
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_asked_for_twice_ends_once_for_both_51() {
+    let bench = Bench::new(&["s"]).await;
+    let worker = bench.start().await;
+    let task = worker.submit("s").await;
+    bench.server().on("status", "", [Answer::Hang]);
+    until("a call hangs", || async { worker.metric("poll_slots", &[("state", "used")]) >= 1.0 }).await;
+    let first = tokio::spawn({
+        let runtime = worker.runtime.clone();
+        async move { runtime.shutdown(Duration::from_secs(10)).await }
+    });
+    until("it drains", || async { worker.service().worker().is_draining() }).await;
+    worker.stop().await;
+    first.await.unwrap();
+    assert_eq!(bench.task(&task.id).await.lease_owner, None);
+    assert!(bench.store.workers().await.unwrap().rows.is_empty());
+}
