@@ -122,6 +122,22 @@ async fn what_was_recorded_unseen_is_found_before_the_next_heartbeat_23() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_is_too_much_for_the_store_shrinks_24() {
+    let mut bench = Bench::new(&["s"]).await;
+    let (store, worker) = rarely_reconciling(&mut bench).await;
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        ids.push(worker.submit("s").await.id.to_string());
+    }
+    store.at_most(1);
+    bench.server().on("status", "", [ended("completed")]);
+    for id in &ids {
+        bench.wait_for(id, Status::Completed).await;
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_drain_asked_for_twice_ends_once_for_both_51() {
     let bench = Bench::new(&["s"]).await;
     let worker = bench.start().await;
