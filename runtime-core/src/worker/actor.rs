@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::breaker::Verdict;
 use super::held::{Held, HeldSet, Phase};
-use super::job::{Done, Effect, Job, held_back};
+use super::job::{Done, Effect, Job, chance, held_back};
 use super::lanes::{Lanes, Slot};
 use super::takeover::Fleet;
 use super::writer::{Order, Written};
@@ -196,7 +196,7 @@ impl Actor {
 
     fn wake_at(&self) -> Instant {
         let due = self.held.next_due().filter(|_| self.may_call()).map(|due| {
-            let wait = (due - self.context.now()).clamp(0, 1_000);
+            let wait = due.saturating_sub(self.context.now()).clamp(0, 1_000);
             Instant::now() + Duration::from_millis(wait.unsigned_abs())
         });
         due.map_or(self.next_tick, |due| due.min(self.next_tick))
@@ -206,6 +206,7 @@ impl Actor {
     fn tick(&mut self) {
         self.next_tick = Instant::now() + Duration::from_millis(800 + fastrand::u64(..200));
         self.want_claim = true;
+        self.pull_in();
         if Instant::now() >= self.next_touch {
             self.next_touch = Instant::now() + self.context.options.lease;
             self.touch();
@@ -213,6 +214,26 @@ impl Actor {
         self.balance();
         self.publish();
         self.observe();
+    }
+
+    /// What is due far off is given back, not held: where something held waits longer still, the store's clock was ahead when
+    /// it was polled (FAILURES 6). It is due within an interval.
+    fn pull_in(&mut self) {
+        let latest = self.context.now() + 3 * self.horizon();
+        let far = |id: &&Arc<str>| self.held.get(id).is_some_and(|held| held.task.next_due_at > latest);
+        let far: Vec<_> = self.held.latest().take_while(far).cloned().collect();
+        if far.is_empty() {
+            return;
+        }
+        tracing::warn!(tasks = far.len(), "tasks are due later than can be; the store's clock has jumped");
+        for id in far {
+            self.held.stop_timer(&id);
+            let due = self.context.now() + chance().of(self.context.policy.poll_interval_ms);
+            if let Some(held) = self.held.get_mut(&id) {
+                held.task.next_due_at = due;
+            }
+            self.held.wait(&id);
+        }
     }
 
     /// Whether calls may be made and decisions written: the lease is certain, and no drain has begun.
@@ -464,7 +485,7 @@ impl Actor {
             return false;
         }
         if kind == Job::Poll {
-            self.context.metrics.poll_lateness.observe((now - task.next_due_at).max(0) as f64 / 1_000.0);
+            self.context.metrics.poll_lateness.observe(now.saturating_sub(task.next_due_at).max(0) as f64 / 1_000.0);
         }
         self.context.metrics.polls_in_flight.with_label_values(&[server]).inc();
         self.serial += 1;
@@ -552,7 +573,7 @@ impl Actor {
 
     /// What is due later than twice the claim's reach goes back, so that a 24-hour hint costs nothing.
     fn is_far(&self, due: Millis) -> bool {
-        due - self.context.now() > 2 * self.horizon()
+        due.saturating_sub(self.context.now()) > 2 * self.horizon()
     }
 
     // ---- writes ----

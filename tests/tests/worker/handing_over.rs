@@ -138,6 +138,29 @@ async fn a_batch_that_is_too_much_for_the_store_shrinks_24() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_jumps_ahead_and_back_leaves_no_task_waiting_for_it_6() {
+    let bench = Bench::new(&["s"]).await;
+    let store = Faulty::new(Arc::clone(&bench.store));
+    let shared: SharedStore = Arc::clone(&store) as SharedStore;
+    let worker = bench.start_with(&bench.settings, true, &shared, |_| {}).await;
+    let task = worker.submit("s").await;
+    bench.wait_for(&task.id, Status::Working).await;
+    bench.server().on("status", "", [running()]);
+    store.ahead(Duration::from_secs(86_400 * 365));
+    let live = || async { worker.service().worker().peek(&task.id).await };
+    let now = bench.task(&task.id).await.created_at;
+    until("a poll happens in the future", || async {
+        live().await.is_some_and(|live| live.next_due_at > now + 86_400_000)
+    })
+    .await;
+    store.ahead(Duration::ZERO);
+    until("the clock is back", || async { worker.service().worker().clock().now_ms() < now + 86_400_000 }).await;
+    bench.server().on("status", "", [ended("completed")]);
+    bench.wait_for(&task.id, Status::Completed).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_drain_asked_for_twice_ends_once_for_both_51() {
     let bench = Bench::new(&["s"]).await;
     let worker = bench.start().await;
