@@ -155,9 +155,13 @@ impl Service {
         let result = match self.driver.submit(call).await {
             Ok(remote_task_id) => self.record(&intent, remote_task_id, started).await,
             Err(SubmitFailure::Refused(Refusal { message, orphan })) => {
-                self.discard(&intent).await;
+                let closed = self.discard(&intent).await;
                 if let Some(remote_id) = orphan {
-                    self.compensate(&intent, &remote_id).await;
+                    if closed {
+                        self.compensate(&intent, &remote_id).await;
+                    } else {
+                        tracing::error!(task.id = %intent.id, "an orphan is left alone: its intent may still be recorded");
+                    }
                 }
                 Err(ServiceError::Refused(message))
             }
@@ -244,6 +248,8 @@ impl Service {
         while Instant::now() < deadline {
             match self.store.find_task(&intent.id, None, None).await {
                 Ok(Some(task)) if task.remote_task_id.as_deref() == Some(remote_id) => {
+                    // Recorded unseen; where this worker owns it, it does not hold it yet.
+                    self.worker.reconcile();
                     return Ok(Submitted { task, replayed: false });
                 }
                 // A resolver repeated the submit and the server gave it another id: that one is the task.
@@ -258,8 +264,6 @@ impl Service {
                 Ok(None) => {
                     self.compensate(intent, remote_id).await;
                     return Err(unknown("the submit is not on record any more"));
-                    // Recorded unseen; where this worker owns it, it does not hold it yet.
-                    self.worker.reconcile();
                 }
                 Ok(Some(task)) if task.lease_owner.is_none() => {
                     let why = "The process that submitted the task lost its lease before the answer was recorded";
@@ -281,12 +285,20 @@ impl Service {
         Err(unknown("another worker is still resolving the submit"))
     }
 
-    /// Deletes the intent, so that no task stays and its key is free (2, 145). Returns whether it is gone for certain.
+    /// Deletes the intent, so that no task stays and its key is free (2, 145). Returns whether it is closed for certain,
+    /// with no remote id.
     async fn discard(&self, intent: &Intent) -> bool {
         let attempt = || self.store.discard_intent(&intent.worker, &intent.id, intent.epoch);
         let gone = persist(&intent.id, attempt).await;
         self.worker.announce(&intent.id);
-        gone.unwrap_or(false)
+        match gone {
+            // A first attempt may have gone through unseen, or another worker may have ended it: the row tells.
+            Some(false) => match self.store.find_task(&intent.id, None, None).await {
+                Ok(row) => row.is_none_or(|row| row.status.is_terminal() && row.remote_task_id.is_none()),
+                Err(_) => false,
+            },
+            gone => gone.unwrap_or(false),
+        }
     }
 
     /// Ends the intent as `submit_outcome_unknown`, visible to its user (145).
@@ -306,11 +318,11 @@ impl Service {
 
     /// Cancels a remote task that nobody tracks; never one that somebody does.
     async fn compensate(&self, intent: &Intent, remote_id: &str) {
-        match self.store.is_tracked(&intent.binding.server_name, remote_id).await {
-            Ok(false) => {}
-            Ok(true) => return,
-            Err(error) => {
-                tracing::error!(task.id = %intent.id, %error, "an orphan is left alone: whether it is tracked is unknown");
+        match persist(&intent.id, || self.store.is_tracked(&intent.binding.server_name, remote_id)).await {
+            Some(false) => {}
+            Some(true) => return,
+            None => {
+                tracing::error!(task.id = %intent.id, "an orphan is left alone: whether it is tracked is unknown");
                 return;
             }
         }
@@ -337,7 +349,7 @@ enum Opened {
     Running(String),
 }
 
-/// Tries a guarded write until the store has answered, or patience ends.
+/// Tries a guarded write, or a read, until the store has answered, or patience ends.
 async fn persist<T, F>(id: &Arc<str>, mut attempt: impl FnMut() -> F) -> Option<T>
 where
     F: Future<Output = Result<T, StoreError>>,

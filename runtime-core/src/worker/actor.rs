@@ -315,10 +315,12 @@ impl Actor {
         let now = self.context.now();
         let options = &self.context.options;
         let any_server_due_before = now - options.lease.as_millis() as i64;
+        let known: Vec<String> = self.context.routes.names().map(str::to_owned).collect();
         let order = |cancels, servers, due_before, limit| ClaimOrder {
             worker: Arc::clone(worker),
             cancels,
             servers,
+            known: known.clone(),
             due_before,
             any_server_due_before,
             limit,
@@ -346,12 +348,10 @@ impl Actor {
         orders
     }
 
-        let known: Vec<String> = self.context.routes.names().map(str::to_owned).collect();
     fn horizon(&self) -> i64 {
         HORIZON_MS.max(2 * self.context.policy.poll_interval_ms)
     }
 
-            known: known.clone(),
     fn answered(&mut self, question: u64, answer: Answer) {
         if question != self.questions || self.asked.take().is_none() {
             // Too late: the question was given up. What a late claim took is found by reconciling.
@@ -658,6 +658,7 @@ impl Actor {
             held.task.consecutive_poll_error_count = retry.consecutive_poll_error_count;
             held.task.cancel_attempt_count = retry.cancel_attempt_count;
         }
+        self.held.wait(id);
     }
 
     fn ended(&self, task: &Tracked, change: &Change) {
@@ -820,6 +821,11 @@ impl Actor {
     // ---- shutting down ----
 
     fn begin_drain(&mut self, grace: Duration, reply: oneshot::Sender<()>) {
+        if let Some(drain) = &mut self.drain {
+            // Whoever asks again waits for the same end.
+            drain.replies.push(reply);
+            return;
+        }
         let now = Instant::now();
         let calls = (grace / 2).min(Duration::from_secs(5));
         self.drain = Some(Drain { replies: vec![reply], give_up_calls: now + calls, deadline: now + grace });
@@ -842,11 +848,6 @@ impl Actor {
         else {
             return false;
         };
-        if let Some(drain) = &mut self.drain {
-            // Whoever asks again waits for the same end.
-            drain.replies.push(reply);
-            return;
-        }
         let now = Instant::now();
         if now >= give_up_calls && !self.running.is_empty() {
             let hung: Vec<_> = self.running.iter().map(|(job, running)| (*job, Arc::clone(&running.task))).collect();
@@ -905,6 +906,7 @@ impl Actor {
                 }
             }
             Message::Wake => self.want_claim = true,
+            Message::Reconcile => self.want_reconcile = true,
             Message::Peek(id, reply) => {
                 let live = self.held.get(&id).map(|held| Live {
                     last_polled_at: held.task.last_polled_at,
@@ -932,7 +934,6 @@ impl Drop for Flight {
     fn drop(&mut self) {
         self.context.metrics.polls_in_flight.with_label_values(&[&self.server]).dec();
     }
-            Message::Reconcile => self.want_reconcile = true,
 }
 
 /// The label of a poll that brought an answer.

@@ -177,3 +177,16 @@ async fn a_drain_asked_for_twice_ends_once_for_both_51() {
     assert_eq!(bench.task(&task.id).await.lease_owner, None);
     assert!(bench.store.workers().await.unwrap().rows.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_orphan_is_cancelled_though_the_deletion_of_its_intent_was_not_confirmed_41_152() {
+    let bench = Bench::new(&["s"]).await;
+    let store = Faulty::new(Arc::clone(&bench.store));
+    let shared: SharedStore = Arc::clone(&store) as SharedStore;
+    let worker = bench.start_with(&bench.settings, true, &shared, |_| {}).await;
+    bench.server().on("submit", "", [ended("completed")]);
+    store.next("discard_intent", [Fault::AnswerLost]);
+    assert!(worker.try_submit(submit("s")).await.is_err());
+    assert_eq!(bench.server().calls("cancel", "task-1"), 1);
+    worker.stop().await;
+}
