@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::breaker::Verdict;
 use super::held::{Held, HeldSet, Phase};
-use super::job::{Done, Effect, Job};
+use super::job::{Done, Effect, Job, chance, held_back};
 use super::lanes::{Lanes, Slot};
 use super::takeover::Fleet;
 use super::writer::{Order, Written};
@@ -36,12 +36,14 @@ const BALANCE_FROM: i64 = 32;
 /// What the actor is told.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// A row that this worker owns already.
-    Adopt(Box<Tracked>),
+    /// A row that this worker owned when it was written.
+    Adopt(WorkerId, Box<Tracked>),
     /// A row that was freed by this process, and its epoch since.
     Forget(Arc<str>, i64),
     /// Claim before the next tick.
     Wake,
+    /// A write by this process had an outcome that nobody knows: compare what is held with what is owned.
+    Reconcile,
     /// What is known of a task?
     Peek(Arc<str>, oneshot::Sender<Option<Live>>),
     /// A call has ended.
@@ -82,7 +84,7 @@ struct Running {
 
 #[derive(Debug)]
 struct Drain {
-    reply: Option<oneshot::Sender<()>>,
+    replies: Vec<oneshot::Sender<()>>,
     give_up_calls: Instant,
     deadline: Instant,
 }
@@ -194,7 +196,7 @@ impl Actor {
 
     fn wake_at(&self) -> Instant {
         let due = self.held.next_due().filter(|_| self.may_call()).map(|due| {
-            let wait = (due - self.context.now()).clamp(0, 1_000);
+            let wait = due.saturating_sub(self.context.now()).clamp(0, 1_000);
             Instant::now() + Duration::from_millis(wait.unsigned_abs())
         });
         due.map_or(self.next_tick, |due| due.min(self.next_tick))
@@ -204,6 +206,7 @@ impl Actor {
     fn tick(&mut self) {
         self.next_tick = Instant::now() + Duration::from_millis(800 + fastrand::u64(..200));
         self.want_claim = true;
+        self.pull_in();
         if Instant::now() >= self.next_touch {
             self.next_touch = Instant::now() + self.context.options.lease;
             self.touch();
@@ -211,6 +214,26 @@ impl Actor {
         self.balance();
         self.publish();
         self.observe();
+    }
+
+    /// What is due far off is given back, not held: where something held waits longer still, the store's clock was ahead when
+    /// it was polled (FAILURES 6). It is due within an interval.
+    fn pull_in(&mut self) {
+        let latest = self.context.now() + 3 * self.horizon();
+        let far = |id: &&Arc<str>| self.held.get(id).is_some_and(|held| held.task.next_due_at > latest);
+        let far: Vec<_> = self.held.latest().take_while(far).cloned().collect();
+        if far.is_empty() {
+            return;
+        }
+        tracing::warn!(tasks = far.len(), "tasks are due later than can be; the store's clock has jumped");
+        for id in far {
+            self.held.stop_timer(&id);
+            let due = self.context.now() + chance().of(self.context.policy.poll_interval_ms);
+            if let Some(held) = self.held.get_mut(&id) {
+                held.task.next_due_at = due;
+            }
+            self.held.wait(&id);
+        }
     }
 
     /// Whether calls may be made and decisions written: the lease is certain, and no drain has begun.
@@ -292,25 +315,35 @@ impl Actor {
         let now = self.context.now();
         let options = &self.context.options;
         let any_server_due_before = now - options.lease.as_millis() as i64;
+        let known: Vec<String> = self.context.routes.names().map(str::to_owned).collect();
         let order = |cancels, servers, due_before, limit| ClaimOrder {
             worker: Arc::clone(worker),
             cancels,
             servers,
+            known: known.clone(),
             due_before,
             any_server_due_before,
             limit,
         };
-        let all: Vec<String> = self.context.routes.names().map(str::to_owned).collect();
-        let mut orders = vec![order(true, all, now, CLAIM)];
-        let room = options.max_held.saturating_sub(self.held.len());
+        let mut orders = vec![order(true, known.clone(), now, CLAIM)];
+        let mut room = options.max_held.saturating_sub(self.held.len());
         if room > 0 {
-            // A share each, so that a dead server's tasks cannot fill all room (FAILURES 42).
-            let share = (options.max_held / self.context.routes.len().max(1)).max(1);
-            let names = self.context.routes.names().filter(|name| self.held.of_server(name) < share);
-            let servers: Vec<String> = names.map(str::to_owned).collect();
+            // A share each, so that a dead server's tasks cannot fill all room (FAILURES 42). A server whose share is nearly
+            // full is asked for apart, so that one claim does not take more than the rest of it.
+            let share = (options.max_held / known.len().max(1)).max(1);
             let due_before = if self.above_share(1.0) { now - LATE_MS } else { now + self.horizon() };
-            let limit = CLAIM.min(u32::try_from(room).unwrap_or(CLAIM));
-            orders.push(order(false, servers, due_before, limit));
+            let mut ample = Vec::new();
+            for name in &known {
+                let left = share.saturating_sub(self.held.of_server(name)).min(room);
+                if left >= CLAIM as usize {
+                    ample.push(name.clone());
+                } else if left > 0 {
+                    room -= left;
+                    orders.push(order(false, vec![name.clone()], due_before, left as u32));
+                }
+            }
+            let limit = CLAIM.min(u32::try_from(room).unwrap_or(CLAIM)).max(1);
+            orders.push(order(false, ample, due_before, limit));
         }
         orders
     }
@@ -442,7 +475,8 @@ impl Actor {
         let Some(held) = self.held.get_mut(id) else { return false };
         let task = held.task.clone();
         let kind = Job::of(&task, &self.context);
-        let verdict = self.lanes.breaker(server).map_or(Verdict::Call, |breaker| breaker.ask(self.context.boot()));
+        let breaker = self.lanes.breaker(server).filter(|_| kind.calls());
+        let verdict = breaker.map_or(Verdict::Call, |breaker| breaker.ask(self.context.boot()));
         if let Verdict::Hold(why) = verdict {
             let failure = Failure::new(FailureKind::Breaker, why);
             self.count_failure(server, kind, &failure);
@@ -451,7 +485,7 @@ impl Actor {
             return false;
         }
         if kind == Job::Poll {
-            self.context.metrics.poll_lateness.observe((now - task.next_due_at).max(0) as f64 / 1_000.0);
+            self.context.metrics.poll_lateness.observe(now.saturating_sub(task.next_due_at).max(0) as f64 / 1_000.0);
         }
         self.context.metrics.polls_in_flight.with_label_values(&[server]).inc();
         self.serial += 1;
@@ -481,7 +515,7 @@ impl Actor {
         self.lanes.finish(server, running.slot);
         self.context.metrics.poll_duration.with_label_values(&[server]).observe(took.as_secs_f64());
         let boot = self.context.boot();
-        if let Some(breaker) = self.lanes.breaker(server) {
+        if let Some(breaker) = self.lanes.breaker(server).filter(|_| running.kind.calls()) {
             match &done.failure {
                 Some(failure) => breaker.failed(failure, boot),
                 None => breaker.succeeded(),
@@ -499,7 +533,11 @@ impl Actor {
         }
         let id = running.task;
         match done.effect {
-            Effect::Lost => self.lose(&id, "stale"),
+            Effect::Lost => {
+                // Or it is ours still, under an epoch that an unseen write of our own has given it.
+                self.want_reconcile = true;
+                self.lose(&id, "stale");
+            }
             Effect::Recorded(task, kept) => {
                 self.held.remove(&id);
                 self.context.metrics.rows_written.with_label_values(&["submit"]).inc();
@@ -535,7 +573,7 @@ impl Actor {
 
     /// What is due later than twice the claim's reach goes back, so that a 24-hour hint costs nothing.
     fn is_far(&self, due: Millis) -> bool {
-        due - self.context.now() > 2 * self.horizon()
+        due.saturating_sub(self.context.now()) > 2 * self.horizon()
     }
 
     // ---- writes ----
@@ -606,22 +644,21 @@ impl Actor {
     /// The store takes everything but these values: the task is told so, and polled on.
     fn refused(&mut self, id: &Arc<str>, change: &Change) {
         let failure = Failure::new(FailureKind::Internal, "the store refused the server's answer");
-        let retry = self
-            .held
-            .get(id)
-            .map(|held| Job::of(&held.task, &self.context).failed(&self.context, &held.task, &failure));
-        match retry {
-            Some(retry) if change.outcome.is_some() => self.write(id, retry),
-            Some(retry) => {
-                // Not even that: hold it back in memory, so that nothing retries in a tight loop.
-                if let Some(held) = self.held.get_mut(id) {
-                    held.task.next_due_at = retry.next_due_at;
-                    held.task.consecutive_poll_error_count = retry.consecutive_poll_error_count;
-                }
-                self.held.wait(id);
-            }
-            None => {}
+        let Some(task) = self.held.get(id).map(|held| held.task.clone()) else { return };
+        // An end of our own making has nothing of the server's in it: what is refused then is anything.
+        if change.outcome.is_some() && change.kind != ChangeKind::Close {
+            let retry = Job::of(&task, &self.context).failed(&self.context, &task, &failure);
+            return self.write(id, retry);
         }
+        // Not even that: hold it back in memory, so that nothing retries in a tight loop.
+        let retry = held_back(&self.context, &task, &failure);
+        let latest = self.context.now() + self.horizon();
+        if let Some(held) = self.held.get_mut(id) {
+            held.task.next_due_at = retry.next_due_at.min(latest);
+            held.task.consecutive_poll_error_count = retry.consecutive_poll_error_count;
+            held.task.cancel_attempt_count = retry.cancel_attempt_count;
+        }
+        self.held.wait(id);
     }
 
     fn ended(&self, task: &Tracked, change: &Change) {
@@ -784,9 +821,14 @@ impl Actor {
     // ---- shutting down ----
 
     fn begin_drain(&mut self, grace: Duration, reply: oneshot::Sender<()>) {
+        if let Some(drain) = &mut self.drain {
+            // Whoever asks again waits for the same end.
+            drain.replies.push(reply);
+            return;
+        }
         let now = Instant::now();
         let calls = (grace / 2).min(Duration::from_secs(5));
-        self.drain = Some(Drain { reply: Some(reply), give_up_calls: now + calls, deadline: now + grace });
+        self.drain = Some(Drain { replies: vec![reply], give_up_calls: now + calls, deadline: now + grace });
         self.lanes.clear();
         let idle: Vec<_> = self
             .held
@@ -841,7 +883,7 @@ impl Actor {
             }
         }
         self.context.set_incarnation(None);
-        if let Some(reply) = self.drain.and_then(|drain| drain.reply) {
+        for reply in self.drain.into_iter().flat_map(|drain| drain.replies) {
             let _ = reply.send(());
         }
     }
@@ -851,7 +893,12 @@ impl Actor {
             Message::Finished { job, done, took } => self.finished(job, *done, took),
             Message::Written { ticket, write, result } => self.written(ticket, *write, result),
             Message::Answer { question, answer } => self.answered(question, answer),
-            Message::Adopt(task) => self.hold(*task),
+            // A handle may have been recorded under the id of a former incarnation, whose rows are for whoever claims them.
+            Message::Adopt(owner, task) => {
+                if self.worker.as_ref().is_some_and(|own| own.id == owner) {
+                    self.hold(*task);
+                }
+            }
             Message::Forget(id, epoch) => {
                 // A repeated request finds the row as the first one left it, and changes nothing (58).
                 if self.held.get(&id).is_none_or(|held| held.task.lease_epoch < epoch) {
@@ -860,6 +907,7 @@ impl Actor {
                 }
             }
             Message::Wake => self.want_claim = true,
+            Message::Reconcile => self.want_reconcile = true,
             Message::Peek(id, reply) => {
                 let live = self.held.get(&id).map(|held| Live {
                     last_polled_at: held.task.last_polled_at,

@@ -268,9 +268,14 @@ impl Worker {
         OpenIntent { context: Arc::clone(&self.context), id }
     }
 
-    /// Hands over a row that this worker owns already.
-    pub(crate) fn adopt(&self, task: Tracked) {
-        self.send(Message::Adopt(Box::new(task)));
+    /// Hands over a row that `owner`, an incarnation of this worker, owned when it was written.
+    pub(crate) fn adopt(&self, owner: WorkerId, task: Tracked) {
+        self.send(Message::Adopt(owner, Box::new(task)));
+    }
+
+    /// Says that a write of this process had an outcome that nobody knows, and may have left it a row.
+    pub(crate) fn reconcile(&self) {
+        self.send(Message::Reconcile);
     }
 
     /// Says that a row was freed by a write of this process, which left it at `epoch`; an older copy of it is dropped.

@@ -154,7 +154,7 @@ async fn a_cancel_before_the_answer_is_carried_out_after_it() {
 }
 
 /// Leaves an intent behind, as a process does that is taken for dead in the middle of the submit call.
-async fn abandoned(bench: &Bench, idempotent: bool) -> String {
+pub(crate) async fn abandoned(bench: &Bench, idempotent: bool) -> String {
     let worker = bench
         .start_with(&bench.settings, false, &bench.store, |config| {
             config.toolsets[0].idempotent_submit = idempotent;
