@@ -440,7 +440,7 @@ impl Actor {
     fn start(&mut self, server: &str, id: &Arc<str>, slot: Slot, now: Millis) -> bool {
         let Some(worker) = self.worker.as_ref().map(|worker| Arc::clone(&worker.id)) else { return false };
         let Some(held) = self.held.get_mut(id) else { return false };
-        let task = held.task.clone();
+        let task = Arc::clone(&held.task);
         let kind = Job::of(&task, &self.context);
         let verdict = self.lanes.breaker(server).map_or(Verdict::Call, |breaker| breaker.ask(self.context.boot()));
         if let Verdict::Hold(why) = verdict {
@@ -467,6 +467,8 @@ impl Actor {
                 tracing::error!(task.id = %task.id, "handling the task panicked");
                 kind.done(&context, &task, Failure::new(FailureKind::Internal, "handling the task went wrong here"))
             });
+            // Before the actor changes its copy: a task that nobody else looks at is changed in place.
+            drop(task);
             let _ = messages.send(Message::Finished { job, done: Box::new(done), took: started.elapsed() });
         });
         let running = Running { task: Arc::clone(id), server, slot, kind, abort: call.abort_handle() };
@@ -513,7 +515,7 @@ impl Actor {
             Effect::Decided(Decision::Unchanged { next_due_at }) => {
                 let now = self.context.now();
                 if let Some(held) = self.held.get_mut(&id) {
-                    held.task.unchanged(next_due_at, now);
+                    Arc::make_mut(&mut held.task).unchanged(next_due_at, now);
                     held.dirty = true;
                 }
                 if self.drain.is_some() || self.is_far(next_due_at) {
@@ -594,7 +596,7 @@ impl Actor {
             }
             Written::Done(epoch) => {
                 if let Some(held) = self.held.get_mut(&id) {
-                    held.task.applied(&change, epoch);
+                    Arc::make_mut(&mut held.task).applied(&change, epoch);
                     held.dirty = false;
                 }
                 if self.drain.is_some() { self.release(&id) } else { self.held.wait(&id) }
@@ -615,8 +617,9 @@ impl Actor {
             Some(retry) => {
                 // Not even that: hold it back in memory, so that nothing retries in a tight loop.
                 if let Some(held) = self.held.get_mut(id) {
-                    held.task.next_due_at = retry.next_due_at;
-                    held.task.consecutive_poll_error_count = retry.consecutive_poll_error_count;
+                    let task = Arc::make_mut(&mut held.task);
+                    task.next_due_at = retry.next_due_at;
+                    task.consecutive_poll_error_count = retry.consecutive_poll_error_count;
                 }
                 self.held.wait(id);
             }
