@@ -230,7 +230,7 @@ impl Actor {
             self.held.stop_timer(&id);
             let due = self.context.now() + chance().of(self.context.policy.poll_interval_ms);
             if let Some(held) = self.held.get_mut(&id) {
-                held.task.next_due_at = due;
+                Arc::make_mut(&mut held.task).next_due_at = due;
             }
             self.held.wait(&id);
         }
@@ -473,7 +473,7 @@ impl Actor {
     fn start(&mut self, server: &str, id: &Arc<str>, slot: Slot, now: Millis) -> bool {
         let Some(worker) = self.worker.as_ref().map(|worker| Arc::clone(&worker.id)) else { return false };
         let Some(held) = self.held.get_mut(id) else { return false };
-        let task = held.task.clone();
+        let task = Arc::clone(&held.task);
         let kind = Job::of(&task, &self.context);
         let breaker = self.lanes.breaker(server).filter(|_| kind.calls());
         let verdict = breaker.map_or(Verdict::Call, |breaker| breaker.ask(self.context.boot()));
@@ -501,6 +501,8 @@ impl Actor {
                 tracing::error!(task.id = %task.id, "handling the task panicked");
                 kind.done(&context, &task, Failure::new(FailureKind::Internal, "handling the task went wrong here"))
             });
+            // Before the actor changes its copy: a task that nobody else looks at is changed in place.
+            drop(task);
             let _ = messages.send(Message::Finished { job, done: Box::new(done), took: started.elapsed() });
         });
         let running = Running { task: Arc::clone(id), server, slot, kind, abort: call.abort_handle() };
@@ -551,7 +553,7 @@ impl Actor {
             Effect::Decided(Decision::Unchanged { next_due_at }) => {
                 let now = self.context.now();
                 if let Some(held) = self.held.get_mut(&id) {
-                    held.task.unchanged(next_due_at, now);
+                    Arc::make_mut(&mut held.task).unchanged(next_due_at, now);
                     held.dirty = true;
                 }
                 if self.drain.is_some() || self.is_far(next_due_at) {
@@ -632,7 +634,7 @@ impl Actor {
             }
             Written::Done(epoch) => {
                 if let Some(held) = self.held.get_mut(&id) {
-                    held.task.applied(&change, epoch);
+                    Arc::make_mut(&mut held.task).applied(&change, epoch);
                     held.dirty = false;
                 }
                 if self.drain.is_some() { self.release(&id) } else { self.held.wait(&id) }
@@ -654,9 +656,10 @@ impl Actor {
         let retry = held_back(&self.context, &task, &failure);
         let latest = self.context.now() + self.horizon();
         if let Some(held) = self.held.get_mut(id) {
-            held.task.next_due_at = retry.next_due_at.min(latest);
-            held.task.consecutive_poll_error_count = retry.consecutive_poll_error_count;
-            held.task.cancel_attempt_count = retry.cancel_attempt_count;
+            let task = Arc::make_mut(&mut held.task);
+            task.next_due_at = retry.next_due_at.min(latest);
+            task.consecutive_poll_error_count = retry.consecutive_poll_error_count;
+            task.cancel_attempt_count = retry.cancel_attempt_count;
         }
         self.held.wait(id);
     }
