@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::actor::Message;
+use super::message::Message;
 use super::{Context, Incarnation};
 use crate::store::Heartbeat;
 

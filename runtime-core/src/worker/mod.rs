@@ -11,6 +11,7 @@ mod held;
 mod incarnation;
 mod job;
 mod lanes;
+mod message;
 mod metrics;
 mod observer;
 mod takeover;
@@ -28,8 +29,9 @@ use crate::clock::{Clock, Millis, StoreClock};
 use crate::driver::{Driver, Routes};
 use crate::store::{SharedStore, StoreError, StoreErrorKind, WorkerId, WorkerInfo};
 use crate::task::{Policy, Tracked};
-use actor::{Actor, Message};
+use actor::Actor;
 pub use incarnation::Incarnation;
+use message::Message;
 pub use metrics::Metrics;
 
 /// How many changes a slow waiter may miss before it re-reads its task.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::Context;
-use super::actor::Message;
+use super::message::Message;
 use crate::store::{Applied, RowState, StoreErrorKind, TaskWrite, WorkerId};
 use crate::task::Status;
 
