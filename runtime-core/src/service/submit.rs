@@ -145,12 +145,12 @@ impl Service {
     /// From the durable intent to its end.
     async fn run(&self, intent: Intent) -> Result<Submitted, ServiceError> {
         let started = self.worker.context().now();
-        let key = intent.submit.idempotency_key.as_deref().unwrap_or(&intent.id);
         let call = SubmitCall {
             binding: &intent.binding,
             scope: &intent.scope,
             arguments: &intent.submit.arguments,
-            idempotency_key: key,
+            // The row's id, not the caller's key: two users may use the same one, and after a refusal the same caller may.
+            idempotency_key: &intent.id,
         };
         let result = match self.driver.submit(call).await {
             Ok(remote_task_id) => self.record(&intent, remote_task_id, started).await,

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Context;
-use crate::contract::{CancelReading, StatusReading};
+use crate::contract::{CancelReading, Refusal, StatusReading};
 use crate::driver::{SubmitCall, SubmitFailure, scope_of};
 use crate::store::{NewHandle, Recorded, WorkerId};
 use crate::task::schedule::{Chance, MAX_WAIT_MS};
 use crate::task::{Change, Decision, Failure, FailureKind, Status, Tracked};
+use crate::upstream::Scope;
 
 /// Why an intent that must not be repeated ends.
 const UNRECORDED: &str = "The process that submitted the task ended before the server's answer was recorded";
@@ -174,8 +175,7 @@ async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
     };
     let started = context.now();
     let scope = scope_of(task);
-    let key = record.idempotency_key.as_deref().unwrap_or(&task.id);
-    let call = SubmitCall { binding: &task.binding, scope: &scope, arguments: &arguments, idempotency_key: key };
+    let call = SubmitCall { binding: &task.binding, scope: &scope, arguments: &arguments, idempotency_key: &task.id };
     match context.driver.submit(call).await {
         Ok(remote_task_id) => {
             let handle = NewHandle {
@@ -189,10 +189,29 @@ async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
             };
             record_handle(context, task, &handle).await
         }
-        Err(SubmitFailure::Refused(refusal)) => unknown(&format!("The repeated submit was refused: {refusal}")),
+        Err(SubmitFailure::Refused(Refusal { message, orphan })) => {
+            if let Some(orphan) = orphan {
+                cancel_orphan(context, task, &scope, &orphan).await;
+            }
+            unknown(&format!("The repeated submit was refused: {message}"))
+        }
         Err(SubmitFailure::NotSent(why) | SubmitFailure::Unknown(why)) => {
             Job::Resolve.done(context, task, Failure::new(FailureKind::Transport, why))
         }
+    }
+}
+
+/// Cancels a handle that came with a refusal (152), unless somebody tracks it. This row never will: it is owned here.
+async fn cancel_orphan(context: &Context, task: &Tracked, scope: &Scope, remote_id: &str) {
+    match context.store.is_tracked(&task.binding.server_name, remote_id).await {
+        Ok(true) => {}
+        Ok(false) => match context.driver.cancel(&task.binding, scope, remote_id).await {
+            CancelReading::Ended(_) => tracing::warn!(task.id = %task.id, "a refused handle was cancelled"),
+            CancelReading::Failure(failure) => {
+                tracing::error!(task.id = %task.id, error = %failure.message, "an orphan may run on the server");
+            }
+        },
+        Err(error) => tracing::error!(task.id = %task.id, %error, "an orphan is left alone: who tracks it is unknown"),
     }
 }
 

@@ -5,6 +5,7 @@
 //! ([`takeover`]); and calls that run beside them ([`job`]). Decisions themselves are pure functions in `task`.
 
 mod actor;
+mod balance;
 mod breaker;
 mod heartbeat;
 mod held;

@@ -105,7 +105,7 @@ impl Actor {
             // A share each, so that a dead server's tasks cannot fill all room (FAILURES 42). A server whose share is nearly
             // full is asked for apart, so that one claim does not take more than the rest of it.
             let share = (options.max_held / known.len().max(1)).max(1);
-            let due_before = if self.above_share(1.0) { now - LATE_MS } else { now + self.horizon() };
+            let due_before = if self.above_share() { now - LATE_MS } else { now + self.horizon() };
             let mut ample = Vec::new();
             for name in &known {
                 let left = share.saturating_sub(self.held.of_server(name)).min(room);

@@ -7,41 +7,24 @@ use std::time::Duration;
 use super::Actor;
 use crate::store::{Result, WorkerId};
 use crate::task::Status;
+use crate::worker::balance::{self, Balance};
 use crate::worker::held::Phase;
 use crate::worker::lanes::Slot;
 use crate::worker::message::Message;
 use crate::worker::{Incarnation, heartbeat};
 
-/// A fleet this small is not balanced.
-const BALANCE_FROM: i64 = 32;
-
 impl Actor {
-    /// Whether more is held than `factor` times an even share.
-    pub(super) fn above_share(&self, factor: f64) -> bool {
-        self.excess(factor) > 0
+    /// Whether more is held than an even share.
+    pub(super) fn above_share(&self) -> bool {
+        Balance::excess(&self.fleet, self.held.len(), 1.0) > 0
     }
 
-    pub(super) fn excess(&self, factor: f64) -> usize {
-        let own = self.held.len();
-        let total = self.fleet.held_by_others + own as i64;
-        if self.fleet.polling < 2 || total < BALANCE_FROM {
-            return 0;
-        }
-        let share = (total as f64 / self.fleet.polling as f64).ceil();
-        if own as f64 > share * factor { own - share as usize } else { 0 }
-    }
-
-    /// Above 1.25 times its share, the tasks due last are let go, once the others have published since the last time.
+    /// Lets the tasks due last go, where the share is exceeded.
     pub(super) fn balance(&mut self) {
-        let stale = |(id, count): (&WorkerId, &i64)| self.balanced_at.get(id).is_some_and(|before| before == count);
-        if !self.may_call() || self.fleet.heartbeats.iter().any(stale) {
+        if !self.may_call() {
             return;
         }
-        let excess = self.excess(1.25);
-        if excess == 0 {
-            return;
-        }
-        self.balanced_at.clone_from(&self.fleet.heartbeats);
+        let excess = self.balance.let_go(&self.fleet, self.held.len());
         let spare: Vec<_> = self
             .held
             .latest()
@@ -61,7 +44,7 @@ impl Actor {
     pub(super) fn publish(&mut self) {
         let held = self.held.len() as i64;
         self.context.held.store(held, Ordering::Relaxed);
-        if (held - self.published).abs() >= BALANCE_FROM.max(self.published / 8) {
+        if (held - self.published).abs() >= balance::FROM.max(self.published / 8) {
             self.published = held;
             self.context.publish.notify_one();
         }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::balance::Balance;
 use super::held::{HeldSet, Phase};
 use super::job::{Job, chance};
 use super::lanes::{Lanes, Slot};
@@ -22,7 +23,6 @@ use super::message::Message;
 use super::takeover::Fleet;
 use super::writer::Order;
 use super::{Context, Incarnation, Live, takeover, writer};
-use crate::store::WorkerId;
 use crate::task::Tracked;
 use drain::Drain;
 
@@ -59,8 +59,7 @@ pub(super) struct Actor {
     next_tick: Instant,
     next_touch: Instant,
     fleet: Fleet,
-    /// The others' heartbeats when tasks were last let go for balance.
-    balanced_at: HashMap<WorkerId, i64>,
+    balance: Balance,
     published: i64,
     drain: Option<Drain>,
 }
@@ -98,7 +97,7 @@ impl Actor {
             next_tick: Instant::now(),
             next_touch: Instant::now() + lease,
             fleet: Fleet { polling: 1, ..Fleet::default() },
-            balanced_at: HashMap::new(),
+            balance: Balance::default(),
             published: 0,
             drain: None,
             context,
