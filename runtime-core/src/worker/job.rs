@@ -71,9 +71,10 @@ impl Job {
     pub(super) async fn run(self, context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
         match self {
             Self::Poll => poll(context, task).await,
-            Self::Cancel => cancel(context, task, false).await,
-            Self::Expire => cancel(context, task, true).await,
-            Self::Resolve => resolve(context, task, worker).await,
+            // Boxed, so that a poll's future has no room for these.
+            Self::Cancel => Box::pin(cancel(context, task, false)).await,
+            Self::Expire => Box::pin(cancel(context, task, true)).await,
+            Self::Resolve => Box::pin(resolve(context, task, worker)).await,
             Self::Close => decided(task.on_submit_unknown(UNRECORDED, context.now())),
         }
     }
