@@ -239,13 +239,14 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
     // Probes and reads are answered to the end of the drain, so that a load balancer sees it.
     let stopped = process.stop().await;
     closing.cancel();
-    tokio::select! {
-        () = async { while servers.join_next().await.is_some() {} } => {}
-        () = shutdown.hard().cancelled() => {}
-    }
+    let closed = tokio::select! {
+        () = async { while servers.join_next().await.is_some() {} } => Ok(()),
+        // Requests that are still open get no answer.
+        () = shutdown.hard().cancelled() => Err(cut_short()),
+    };
     match failed {
         Some(failure) => Err(failure),
-        None => stopped,
+        None => stopped.and(closed),
     }
 }
 

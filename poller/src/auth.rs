@@ -64,6 +64,9 @@ pub enum Denied {
     /// A header that names a user or a thread cannot be used.
     #[error("{0} must be 1 to 255 characters without control characters")]
     Invalid(&'static str),
+    /// A header that names a user or a thread is there twice: whoever reads the other one means somebody else.
+    #[error("{0} must be sent only once")]
+    Repeated(&'static str),
     /// The Host is not local.
     #[error("the Host header must name this machine (localhost, 127.0.0.1 or ::1)")]
     Host,
@@ -115,7 +118,11 @@ impl Authenticator {
 
 /// The id in a header, where there is one.
 pub fn header_id(headers: &HeaderMap, name: &str, shown: &'static str) -> Result<Option<String>, Denied> {
-    let Some(value) = headers.get(name) else { return Ok(None) };
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Denied::Repeated(shown));
+    }
     let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Denied::Invalid(shown))?;
     if is_valid_id(text) { Ok(Some(text.to_owned())) } else { Err(Denied::Invalid(shown)) }
 }
@@ -153,6 +160,9 @@ mod tests {
         for bad in ["", "a\tb", &"a".repeat(256)] {
             assert_eq!(user(&[("x-user-id", bad)]), Err(Denied::Invalid("X-User-Id")), "{bad:?}");
         }
+        let mut two = headers(&[("x-user-id", "ada")]);
+        two.append("x-user-id", http::HeaderValue::from_static("bob"));
+        assert_eq!(Authenticator::Open.identify(&two).unwrap_err(), Denied::Repeated("X-User-Id"));
         let mut latin = HeaderMap::new();
         latin.insert("x-user-id", http::HeaderValue::from_bytes(b"\xe9").unwrap());
         assert!(Authenticator::Open.identify(&latin).is_err());

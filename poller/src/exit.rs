@@ -80,7 +80,11 @@ impl From<ServiceError> for Failure {
             ServiceError::Draining => Exit::Temporary,
             _ => Exit::Failed,
         };
-        Self { exit, error: error.into() }
+        let recorded = match &error {
+            ServiceError::OutcomeUnknown { task_id, .. } => Some(format!("{error} (recorded as {task_id})")),
+            _ => None,
+        };
+        Self { exit, error: recorded.map_or_else(|| error.into(), anyhow::Error::msg) }
     }
 }
 
@@ -96,5 +100,7 @@ mod tests {
         assert_eq!(Failure::from(ServiceError::Draining).exit as u8, 75);
         assert_eq!(Failure::from(ServiceError::NotFound("x".into())).exit as u8, 1);
         assert_eq!(Failure::usage("x").exit as u8, 64);
+        let unknown = ServiceError::OutcomeUnknown { task_id: "mcp-task-1".into(), message: "no answer".into() };
+        assert!(Failure::from(unknown).error.to_string().contains("mcp-task-1"), "145");
     }
 }

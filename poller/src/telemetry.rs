@@ -20,7 +20,7 @@ pub fn init(format: Option<LogFormat>, default: &str) {
     let terminal = std::io::stderr().is_terminal();
     let format = format.unwrap_or(if terminal { LogFormat::Pretty } else { LogFormat::Json });
     let wanted = ["MCP_TASKD_LOG", "RUST_LOG"].iter().find_map(|name| std::env::var(name).ok());
-    let (filter, problem) = match wanted.as_deref().unwrap_or(default).parse::<EnvFilter>() {
+    let (filter, problem) = match filter(wanted.as_deref().unwrap_or(default)) {
         Ok(filter) => (filter, None),
         Err(error) => (EnvFilter::new(default), Some(error)),
     };
@@ -33,5 +33,24 @@ pub fn init(format: Option<LogFormat>, default: &str) {
     };
     if let (Ok(()), Some(error)) = (started, problem) {
         tracing::warn!(%error, "the log filter cannot be used; using {default:?}");
+    }
+}
+
+/// The filter that `wanted` says. The MCP library's own debug lines hold whole messages, and with them whatever tools
+/// are told and answer: they are logged only where somebody asks for that library by name.
+fn filter(wanted: &str) -> anyhow::Result<EnvFilter> {
+    let filter: EnvFilter = wanted.parse()?;
+    Ok(if wanted.contains("rmcp") { filter } else { filter.add_directive("rmcp=info".parse()?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_logged_only_where_they_are_asked_for() {
+        assert!(filter("debug").unwrap().to_string().contains("rmcp=info"));
+        assert!(filter("info,rmcp=debug").unwrap().to_string().contains("rmcp=debug"));
+        assert!(filter("mcp_taskd=nonsense").is_err());
     }
 }

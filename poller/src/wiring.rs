@@ -86,8 +86,11 @@ pub async fn connect(settings: &Settings) -> std::result::Result<Backing, StoreE
             return Ok(Backing { store, sql: None });
         }
         Backend::Sqlite => {
-            let folder = database.sqlite_dir.as_ref().unwrap_or(&settings.server.state_dir);
-            create(folder)?;
+            let (folder, key) = match &database.sqlite_dir {
+                Some(folder) => (folder, "database.sqlite_dir"),
+                None => (&settings.server.state_dir, "server.state_dir"),
+            };
+            create(folder, key)?;
             SqlStore::connect_sqlite(folder.join("mcp-taskd.sqlite3")).await?
         }
         Backend::Postgres => {
@@ -99,10 +102,10 @@ pub async fn connect(settings: &Settings) -> std::result::Result<Backing, StoreE
     Ok(Backing { store: Arc::new(sql.clone()), sql: Some(sql) })
 }
 
-fn create(folder: &Path) -> std::result::Result<(), StoreError> {
+fn create(folder: &Path, key: &'static str) -> std::result::Result<(), StoreError> {
     std::fs::create_dir_all(folder).map_err(|error| {
         let message = format!("the folder {} cannot be made: {error}", folder.display());
-        StoreError::new(StoreErrorKind::Schema, "database.sqlite_dir", message)
+        StoreError::new(StoreErrorKind::Schema, key, message)
     })
 }
 
@@ -225,6 +228,38 @@ impl Tools for Discovered {
         // An ordinary call has no deadline of the daemon's own but for `tool_call_timeout` on stdio (109), which the
         // transport sees to.
         let call = ToolCall { tool: &tool.raw_name, arguments, meta: &[], scope, deadline: None };
-        upstream.call_tool(call).await
+        let result = upstream.call_tool(call).await?;
+        Ok(without_credentials(result, |text| upstream.scrub(text)))
+    }
+}
+
+/// An error's text may repeat the credentials that were sent (148). Any other result is passed on untouched.
+fn without_credentials(result: Box<RawValue>, scrub: impl FnOnce(&str) -> String) -> Box<RawValue> {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        #[serde(rename = "isError", default)]
+        is_error: bool,
+    }
+    match serde_json::from_str(result.get()) {
+        Ok(Head { is_error: true }) => RawValue::from_string(scrub(result.get())).unwrap_or(result),
+        _ => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_does_not_show_agents_what_was_sent_with_the_call_148() {
+        let scrubbed = |text: &str| {
+            let result = RawValue::from_string(text.to_owned()).unwrap();
+            without_credentials(result, |text| text.replace("hunter2", "***")).get().to_owned()
+        };
+        let error = r#"{"isError":true,"content":[{"type":"text","text":"hunter2 is no key"}]}"#;
+        assert_eq!(scrubbed(error), error.replace("hunter2", "***"));
+        for untouched in [r#"{"isError":false,"content":"hunter2"}"#, r#"{"n": 1.10,"content":"hunter2"}"#] {
+            assert_eq!(scrubbed(untouched), untouched);
+        }
     }
 }

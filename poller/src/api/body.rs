@@ -10,7 +10,7 @@ use mcp_taskd_core::task::json::JsonError;
 use serde_json::value::RawValue;
 
 use super::problem::Problem;
-use crate::auth::is_valid_id;
+use crate::auth::{header_id, is_valid_id};
 
 /// The largest body that is read.
 pub const MAX_BODY_BYTES: usize = 4 << 20;
@@ -90,6 +90,9 @@ impl Body {
     /// The `input` member: any JSON.
     pub fn input(mut self) -> Result<Box<RawValue>, Problem> {
         let input = self.0.remove("input").ok_or_else(|| Problem::invalid("input is missing"))?;
+        if let Some(unknown) = self.0.keys().next() {
+            return Err(Problem::invalid(format!("{unknown:?} is not a field here; there is only input")));
+        }
         compact(&input, "input")
     }
 }
@@ -113,10 +116,7 @@ pub struct SubmitBody {
 
 /// The `Idempotency-Key`, where there is one (155).
 pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
-    let key = std::str::from_utf8(value.as_bytes()).ok().filter(|key| is_valid_id(key));
-    key.map(|key| Some(key.to_owned()))
-        .ok_or_else(|| Problem::invalid("Idempotency-Key must be 1 to 255 characters without control characters"))
+    Ok(header_id(headers, "idempotency-key", "Idempotency-Key")?)
 }
 
 fn arguments(raw: Option<&RawValue>) -> Result<Box<RawValue>, Problem> {
@@ -224,6 +224,7 @@ mod tests {
         assert_eq!(input(r#"{"input":null}"#).unwrap().get(), "null");
         assert_eq!(input(r#"{"input":{"a" : 1}}"#).unwrap().get(), r#"{"a":1}"#);
         assert!(input("{}").unwrap_err().detail.contains("input"));
+        assert!(input(r#"{"input":1,"inputs":2}"#).unwrap_err().detail.contains("inputs"));
     }
 
     #[test]

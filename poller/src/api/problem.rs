@@ -136,7 +136,7 @@ impl From<StoreError> for Problem {
 impl From<Denied> for Problem {
     fn from(denied: Denied) -> Self {
         let (status, code) = match denied {
-            Denied::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid_request"),
+            Denied::Invalid(_) | Denied::Repeated(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid_request"),
             Denied::Host => (StatusCode::FORBIDDEN, "host_not_allowed"),
             Denied::Origin => (StatusCode::FORBIDDEN, "origin_not_allowed"),
             Denied::Scope(_) => (StatusCode::FORBIDDEN, "missing_scope"),

@@ -27,6 +27,7 @@ pub struct Remote {
 #[derive(Deserialize)]
 struct Problem {
     detail: String,
+    task_id: Option<String>,
 }
 
 /// What the paths of a user's own requests need.
@@ -83,8 +84,11 @@ impl Remote {
         }
         let exit = if status == StatusCode::SERVICE_UNAVAILABLE { Exit::Temporary } else { Exit::Failed };
         let text = response.text().await.unwrap_or_default();
-        let detail =
-            serde_json::from_str::<Problem>(&text).map_or_else(|_| status.to_string(), |problem| problem.detail);
+        let detail = match serde_json::from_str(&text) {
+            Ok(Problem { detail, task_id: Some(id) }) => format!("{detail} (recorded as {id})"),
+            Ok(Problem { detail, .. }) => detail,
+            Err(_) => format!("{status}, and not in the words of a mcp-taskd daemon; is the URL right?"),
+        };
         Err(Failure::new(exit, detail))
     }
 

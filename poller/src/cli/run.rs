@@ -94,5 +94,6 @@ async fn check_config(global: &Global, connect: bool) -> Result<()> {
         }
     }
     let servers = configuration.extensions.servers.values().filter(|server| server.enabled).count();
-    print(&format!("the configuration can be used; {servers} MCP servers are enabled\n"))
+    let servers = if servers == 1 { "1 MCP server is".to_owned() } else { format!("{servers} MCP servers are") };
+    print(&format!("the configuration can be used; {servers} enabled\n"))
 }

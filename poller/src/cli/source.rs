@@ -60,7 +60,8 @@ pub enum Source {
 impl Source {
     /// Opens what the flags say.
     pub async fn open(global: &Global, server: &Server, purpose: Use) -> Result<Self> {
-        match &server.url {
+        // Set to nothing means not set, as for other variables.
+        match server.url.as_deref().filter(|url| !url.is_empty()) {
             Some(url) => Ok(Self::Http(Remote::new(url)?)),
             None => Ok(Self::Store(Box::new(Local::open(&global.origins(), purpose).await?))),
         }

@@ -114,7 +114,8 @@ fn cancel_definition() -> Value {
 #[serde(default, deny_unknown_fields)]
 struct ListArguments {
     active_only: Option<bool>,
-    limit: Option<u32>,
+    /// JSON knows no integers: `5.0` is as good as `5`.
+    limit: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -158,7 +159,7 @@ pub async fn call(daemon: &Daemon, caller: &Caller, name: &str, arguments: Map<S
 
 async fn list(daemon: &Daemon, access: Access, arguments: Map<String, Value>) -> Result<Outcome, Outcome> {
     let arguments: ListArguments = read(LIST, arguments)?;
-    let limit = arguments.limit.unwrap_or(DEFAULT_LIMIT);
+    let limit = arguments.limit.map_or(DEFAULT_LIMIT, |limit| if limit.fract() == 0.0 { limit as u32 } else { 0 });
     if !(1..=MAX_LIMIT).contains(&limit) {
         return Err(Outcome::Error(format!("limit must be a whole number from 1 to {MAX_LIMIT}.")));
     }

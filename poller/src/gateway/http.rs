@@ -9,7 +9,8 @@ use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use http::header;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use rmcp::model::ErrorCode;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
@@ -32,9 +33,13 @@ pub fn routes(gateway: Gateway, shutdown: &Shutdown) -> Router {
     Router::new().route_service("/mcp", service).layer(middleware::from_fn(restore))
 }
 
-/// Puts the exact results into JSON answers.
+/// Puts the exact results into JSON answers, and JSON into refusals that rmcp words as plain text.
 async fn restore(request: Request, next: Next) -> Response {
+    let json_sent = is_json(request.headers());
     let response = next.run(request).await;
+    if response.status().is_client_error() && !response.headers().contains_key(header::CONTENT_TYPE) {
+        return refusal(response, json_sent).await;
+    }
     let media_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if !media_type.is_some_and(|media_type| media_type.starts_with("application/json")) {
         return response;
@@ -49,4 +54,28 @@ async fn restore(request: Request, next: Next) -> Response {
         }
         None => Response::from_parts(parts, Body::from(bytes)),
     }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    media_type.is_some_and(|media_type| media_type.trim_start().to_ascii_lowercase().starts_with("application/json"))
+}
+
+/// A refusal as a JSON-RPC error without an id, as the transport's specification has it. A body of the right media type
+/// that is no message is a bad request, not an unsupported media type.
+async fn refusal(response: Response, json_sent: bool) -> Response {
+    let (mut parts, body) = response.into_parts();
+    let text = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let mut code = ErrorCode::INVALID_REQUEST;
+    if parts.status == StatusCode::UNSUPPORTED_MEDIA_TYPE && json_sent {
+        parts.status = StatusCode::BAD_REQUEST;
+        if !text.contains("unrecognized JSON-RPC message") {
+            code = ErrorCode::PARSE_ERROR;
+        }
+    }
+    let error = serde_json::json!({"jsonrpc": "2.0", "error": {"code": code, "message": text.trim()}});
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Response::from_parts(parts, Body::from(error.to_string()))
 }

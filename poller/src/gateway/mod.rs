@@ -136,11 +136,16 @@ impl ServerHandler for Gateway {
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         // rmcp takes what it cannot decode for a request it does not know.
-        if request.method == "tools/call" {
-            let message = "tools/call needs a name and arguments; the arguments of a call must be an object";
-            return Err(ErrorData::invalid_params(message, None));
-        }
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None))
+        let known = match request.method.as_str() {
+            "tools/call" => "tools/call needs a name and arguments; the arguments of a call must be an object",
+            "initialize" => "initialize needs protocolVersion, capabilities and clientInfo with name and version",
+            "tools/list" => "the params of tools/list must be an object, its cursor a string",
+            method => {
+                let method: String = method.chars().take(128).collect();
+                return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("method not found: {method}"), None));
+            }
+        };
+        Err(ErrorData::invalid_params(known, None))
     }
 }
 

@@ -159,12 +159,14 @@ async fn a_result_is_exact_through_the_builtin_too_151() {
         let text = agent.call("get_background_task", json!({ "task_id": "mcp-task-1" })).await;
         assert!(text.contains(r#""result":{"n":12345678901234567890.10}"#), "{text}");
         assert!(!text.contains("remote-secret"));
-        let listed = value(&agent.call("list_background_tasks", json!({ "limit": 5, "active_only": true })).await);
+        let listed = value(&agent.call("list_background_tasks", json!({ "limit": 5.0, "active_only": true })).await);
         assert_eq!(listed["result"]["structuredContent"]["tasks"][0]["task_id"], "mcp-task-1");
         let cancelled = value(&agent.call("cancel_background_task", json!({ "task_id": "mcp-task-1" })).await);
         assert_eq!(cancelled["result"]["structuredContent"]["cancelled"], false, "it is completed (63)");
         for (tool, arguments) in [
             ("list_background_tasks", json!({ "limit": 51 })),
+            ("list_background_tasks", json!({ "limit": 1.5 })),
+            ("list_background_tasks", json!({ "limit": -1 })),
             ("get_background_task", json!({ "task_id": "mcp-task-1", "wait_seconds": 51 })),
             ("get_background_task", json!({ "task_id": "mcp-task-2" })),
             ("get_background_task", json!({})),
@@ -190,6 +192,58 @@ async fn both_eras_shake_hands() {
     assert!(modern["result"]["capabilities"]["tools"].is_object(), "{modern}");
     let ping = value(&Agent::new(false).ask("ping", json!({})).await);
     assert_eq!(ping["result"], json!({}));
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_message_gets_a_json_rpc_error() {
+    let agent = Agent::new(false);
+    let post = |body: &'static str, media_type: &'static str, accept: &'static str| {
+        let request = ::http::Request::builder().method("POST").uri("/mcp").header("host", "localhost");
+        let request =
+            request.header("content-type", media_type).header("accept", accept).body(Body::from(body)).unwrap();
+        let routes = agent.routes.clone();
+        async move {
+            let response = routes.oneshot(request).await.unwrap();
+            let status = response.status().as_u16();
+            let text = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+            (status, value(std::str::from_utf8(&text).unwrap())["error"]["code"].as_i64())
+        }
+    };
+    let (json, both) = ("application/json", "application/json, text/event-stream");
+    assert_eq!(post("garbage", json, both).await, (400, Some(-32700)));
+    assert_eq!(post("[]", json, both).await, (400, Some(-32600)));
+    assert_eq!(post("{}", json, "text/html").await, (406, Some(-32600)));
+    assert_eq!(post("garbage", "text/plain", both).await, (415, Some(-32600)));
+    let wrong = value(&agent.ask("initialize", json!({})).await);
+    assert_eq!(wrong["error"]["code"], -32602, "{wrong}");
+    let unknown = value(&agent.ask("nothing/such", json!({})).await);
+    assert_eq!(unknown["error"]["code"], -32601);
+    assert_eq!(unknown["error"]["message"], "method not found: nothing/such");
+}
+
+#[tokio::test]
+async fn over_stdio_a_line_that_is_no_message_ends_nothing_and_is_not_waited_for() {
+    let (daemon, _) = daemon(stub());
+    let gateway = Gateway::local(daemon.clone(), Caller::new("ada".into()));
+    let (mut requests, input) = tokio::io::duplex(1 << 16);
+    let (output, mut answers) = tokio::io::duplex(1 << 16);
+    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
+    requests.write_all(format!("{initialize}\n").as_bytes()).await.unwrap();
+    requests
+        .write_all(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n\xff\xfe\ngarbage\n")
+        .await
+        .unwrap();
+    for line in [r#"{"id":2,"method":"ping"}"#, r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, "[]"] {
+        requests.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+    requests.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"ping\"}\n").await.unwrap();
+    drop(requests);
+    let served = stdio::serve_on(gateway, &daemon.shutdown, input, output);
+    tokio::time::timeout(std::time::Duration::from_secs(20), served).await.expect("the end of input counts").unwrap();
+    let mut text = String::new();
+    answers.read_to_string(&mut text).await.unwrap();
+    assert!(text.lines().any(|line| value(line)["id"] == 3 && value(line)["result"].is_object()), "{text}");
 }
 
 #[tokio::test]

@@ -135,6 +135,12 @@ fn visible(server: &Server, tools: &[Box<RawValue>], problems: &mut Vec<String>)
             problems.push(format!("server {}: it lists the tool {raw_name} twice; the first counts", server.name));
             continue;
         }
+        if !members.is_object("inputSchema") {
+            // Clients refuse the whole list for it.
+            problems
+                .push(format!("server {}: the tool {raw_name} is left out: its inputSchema is no object", server.name));
+            continue;
+        }
         let toolset = submits.get(raw_name.as_str()).map(|toolset| Arc::clone(toolset));
         let definition = match &toolset {
             Some(_) => submit_definition(&members, &name),

@@ -26,7 +26,10 @@ fn raws(tools: &[&str]) -> Arc<[Box<RawValue>]> {
 }
 
 fn named(names: &[&str]) -> Arc<[Box<RawValue>]> {
-    names.iter().map(|name| RawValue::from_string(json!({"name": name}).to_string()).unwrap()).collect()
+    names
+        .iter()
+        .map(|name| RawValue::from_string(json!({"name": name, "inputSchema": {}}).to_string()).unwrap())
+        .collect()
 }
 
 fn names(view: &View) -> Vec<&str> {
@@ -52,6 +55,15 @@ fn tools_are_prefixed_and_routed_to_the_server_that_has_them_100() {
 }
 
 #[test]
+fn a_tool_that_would_spoil_the_list_for_strict_clients_is_dropped_alone() {
+    let tools =
+        raws(&[r#"{"name":"none"}"#, r#"{"name":"text","inputSchema":"x"}"#, r#"{"name":"ok","inputSchema":{}}"#]);
+    let view = assemble(&[(server("s"), Some(Ok(tools)))], &Rules::default());
+    assert_eq!(names(&view), ["s_ok"]);
+    assert!(view.problems.len() == 2 && view.problems[0].contains("inputSchema"), "{:?}", view.problems);
+}
+
+#[test]
 fn a_name_that_models_cannot_call_drops_that_tool_alone_101() {
     let view = assemble(&[(server("s"), Some(Ok(named(&["a.b", "ok", "", "ü"]))))], &Rules::default());
     assert_eq!(names(&view), ["s_ok"]);
@@ -73,7 +85,13 @@ fn ordinary_tools_stay_byte_for_byte_but_for_their_name() {
 fn submit_tools_stay_with_a_contract_and_the_others_are_hidden_7_38() {
     let submit = r#"{"name":"submit","description":"Makes a report. ","inputSchema":{"b":1,"a":2},"outputSchema":{"x":1},
         "execution":{"taskSupport":"required"},"annotations":{"title":"T"}}"#;
-    let tools = [submit, r#"{"name":"status"}"#, r#"{"name":"cancel"}"#, r#"{"name":"input"}"#, r#"{"name":"other"}"#];
+    let tools = [
+        submit,
+        r#"{"name":"status"}"#,
+        r#"{"name":"cancel"}"#,
+        r#"{"name":"input"}"#,
+        r#"{"name":"other","inputSchema":{}}"#,
+    ];
     let view = assemble(&[(with_tasks("s"), Some(Ok(raws(&tools))))], &Rules::default());
     assert_eq!(names(&view), ["s_submit", "s_other"]);
     let tool = &view.tools[0];

@@ -21,6 +21,11 @@ impl<'a> Members<'a> {
         serde_json::from_str(raw.get()).ok()
     }
 
+    /// Whether a member is an object.
+    pub(super) fn is_object(&self, key: &str) -> bool {
+        self.0.iter().any(|(name, raw)| name == key && raw.get().starts_with('{'))
+    }
+
     /// The object with these members put in the place of theirs, or at the end; `None` leaves a member out.
     pub(super) fn with(&self, changes: &[(&str, Option<&str>)]) -> Box<RawValue> {
         let mut text = String::with_capacity(self.0.iter().map(|(name, raw)| name.len() + raw.get().len() + 8).sum());

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use secrecy::ExposeSecret;
 use serde_json::{Map, Value};
 
 use super::environment::reference;
@@ -244,6 +245,15 @@ impl Reader<'_> {
                 "{}auth.mode none lets anybody in, so server.listen must be a loopback address, not {}",
                 origin("server.listen"),
                 settings.server.listen
+            )));
+        }
+        let url = settings.database.postgres_url.as_ref().map(ExposeSecret::expose_secret);
+        if settings.database.backend == Backend::Postgres
+            && !url.is_some_and(|url| url.starts_with("postgres://") || url.starts_with("postgresql://"))
+        {
+            return Err(ConfigError(format!(
+                "{}database.postgres_url must begin with postgres:// or postgresql://",
+                origin("database.postgres_url")
             )));
         }
         Ok(settings)

@@ -150,6 +150,12 @@ fn the_postgres_url_is_needed_only_where_it_is_used() {
         let loaded = load_with(yaml, &[("DATABASE_URL", "postgres://u:pw@h/d")], &[]).unwrap();
         assert_eq!(loaded.settings.database.postgres_url.unwrap().expose_secret(), "postgres://u:pw@h/d");
     }
+    for other in ["mysql://u:hunter2@h/d", "hunter2"] {
+        let error = load(&format!("database: {{ backend: postgres, postgres_url: '{other}' }}")).unwrap_err();
+        assert!(error.contains("line 1") && error.contains("must begin with postgres://"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+        assert!(load(&format!("database: {{ postgres_url: '{other}' }}")).is_ok(), "it is not used");
+    }
 }
 
 #[test]

@@ -100,8 +100,11 @@ impl Extensions {
             let reader = Reader { file, at: &at, members };
             let mut server = match reader.server(name, &mut self.warnings) {
                 Ok(server) => server,
-                Err(Unusable::Load(error)) => return Err(error),
+                Err(Unusable::Load(error)) if unset.is_empty() => return Err(error),
+                // What is missing may well be why.
+                Err(Unusable::Load(error)) => return Err(ConfigError(format!("{}; {}", error.0, unset.join("; ")))),
                 Err(Unusable::Skip(why)) => {
+                    self.warnings.extend(unset.iter().map(|warning| format!("{file}: {warning}")));
                     self.warnings.push(format!("{file}: {at} is skipped: {why}"));
                     continue;
                 }

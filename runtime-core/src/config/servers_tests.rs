@@ -101,6 +101,18 @@ fn type_wins_over_transport_and_stdio_is_the_default_78() {
 }
 
 #[test]
+fn a_server_that_cannot_be_used_for_want_of_a_variable_says_so() {
+    let toolsets = json!([{"name": "r", "submit_tool": "a", "status_tool": "b", "cancel_tool": "c"}]);
+    let skipped = json!({"mcpServers": {"s": {"type": "http", "url": "$NOWHERE"}}}).to_string();
+    let skipped = Extensions::parse(&skipped, Path::new("e.json"), &Environment::default()).unwrap();
+    assert!(skipped.warnings[0].contains("s.url") && skipped.warnings[0].contains("NOWHERE"), "{:?}", skipped.warnings);
+    let refused =
+        json!({"mcpServers": {"s": {"type": "http", "url": "$NOWHERE", "task_toolsets": toolsets}}}).to_string();
+    let error = Extensions::parse(&refused, Path::new("e.json"), &Environment::default()).unwrap_err();
+    assert!(error.0.contains("task_toolsets") && error.0.contains("NOWHERE"), "{error}");
+}
+
+#[test]
 fn an_unusable_server_is_skipped_and_one_with_tasks_refused_32_79_121() {
     for server in [
         json!({}),

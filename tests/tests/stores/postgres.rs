@@ -230,7 +230,7 @@ async fn a_server_that_cannot_be_reached_is_unavailable_and_its_password_stays_s
     assert_eq!(error.kind, StoreErrorKind::Unavailable);
     assert!(!error.to_string().contains("hunter2"));
     let error = SqlStore::connect_postgres("postgres://u:hunter2@h:port/x", 1).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Data);
+    assert_eq!(error.kind, StoreErrorKind::Schema);
     assert!(!error.to_string().contains("hunter2"));
 }
 

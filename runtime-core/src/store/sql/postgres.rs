@@ -31,7 +31,8 @@ impl Postgres {
     /// Connects once, to find out early whether it can.
     pub(super) async fn connect(url: &str, max_connections: u32) -> Result<Self, StoreError> {
         // The parser's own message may quote parts of the URL, and the URL holds a password.
-        let refuse = |_| StoreError::new(StoreErrorKind::Data, "connect", "the PostgreSQL URL cannot be read");
+        let refuse =
+            |_| StoreError::new(StoreErrorKind::Schema, "connect", "database.postgres_url cannot be read as a URL");
         let options = PgConnectOptions::from_str(url).map_err(refuse)?;
         let given = options.get_options().unwrap_or_default().to_owned();
         let mut options = options.options(SERVER_TIMEOUTS.into_iter().filter(|(name, _)| !given.contains(name)));

@@ -105,6 +105,9 @@ impl Queries for SqlStore {
     }
 
     async fn ping(&self) -> Result<()> {
+        if let Database::Sqlite(sqlite) = self.engine.database() {
+            sqlite.in_place().map_err(|failed| StoreError::new(failed.kind, "ping", failed.message))?;
+        }
         let rows = self.engine.fetch(Lane::Read, Sql::Ping, &[]).await?;
         match only(&rows)?.int("read_only")? {
             0 => Ok(()),

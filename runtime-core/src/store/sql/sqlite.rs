@@ -1,6 +1,6 @@
 //! SQLite: one writer connection, several readers, write-ahead log.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +30,12 @@ const OPEN_ATTEMPTS: u32 = 50;
 pub(super) struct Sqlite {
     writer: SqlitePool,
     readers: SqlitePool,
+    path: PathBuf,
+    file: Option<FileId>,
 }
+
+/// What tells a file from another of the same name: device and inode, where there are such.
+type FileId = (u64, u64);
 
 impl Sqlite {
     /// Opens the file, making it where there is none.
@@ -67,14 +72,25 @@ impl Sqlite {
                 }
                 Err(error) => {
                     let message = format!("{}: {error}", path.display());
-                    return Err(StoreError::new(StoreErrorKind::Unavailable, "connect", message));
+                    return Err(StoreError::new(unopened(&error), "connect", message));
                 }
             }
         }
         let readers = pool().max_connections(READERS).connect_lazy_with(
             options.create_if_missing(false).pragma("query_only", "on").pragma("cache_size", READER_CACHE),
         );
-        Ok(Self { writer, readers })
+        let file = file_id(path).ok();
+        Ok(Self { writer, readers, path: path.to_owned(), file })
+    }
+
+    /// Whether the path still leads to the file that is open. SQLite itself would go on with one that was deleted or
+    /// replaced, and what it acknowledged would be gone with the last process that has it open.
+    pub(super) fn in_place(&self) -> Result<(), Failed> {
+        if self.file.is_none() || file_id(&self.path).ok() == self.file {
+            return Ok(());
+        }
+        let message = format!("{} was deleted or replaced while it was open; restart", self.path.display());
+        Err(Failed::new(StoreErrorKind::Unavailable, message))
     }
 
     /// A connection that writes, for the migrator.
@@ -85,6 +101,9 @@ impl Sqlite {
     /// Runs one statement; a single statement that writes takes the write lock as it begins.
     pub(super) async fn fetch(&self, lane: Lane, sql: Arc<str>, values: &[Value<'_>]) -> Result<Vec<SqlRow>, Failed> {
         let pool = if lane == Lane::Read { &self.readers } else { &self.writer };
+        if lane != Lane::Read {
+            self.in_place()?;
+        }
         let mut connection = pool.acquire().await.map_err(|error| acquire(&error))?;
         let rows = sqlite_query(sql, values).fetch_all(&mut *connection).await;
         rows.map(neutral).map_err(|error| classify(&error, lane))
@@ -98,6 +117,7 @@ impl Sqlite {
         insert_events: Arc<str>,
         follow: &Follow<'_>,
     ) -> Result<Vec<SqlRow>, Failed> {
+        self.in_place()?;
         let mut connection = self.writer().await?;
         let run = async {
             let failed = |error: sqlx::Error| classify(&error, Lane::Write);
@@ -134,6 +154,27 @@ impl Sqlite {
     }
 }
 
+#[cfg(unix)]
+fn file_id(path: &Path) -> std::io::Result<FileId> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+#[cfg(not(unix))]
+fn file_id(path: &Path) -> std::io::Result<FileId> {
+    std::fs::metadata(path).map(|_| (0, 0))
+}
+
+/// Why a file could not be opened: waiting does not make a database of what is none.
+fn unopened(error: &sqlx::Error) -> StoreErrorKind {
+    let sqlx::Error::Database(database) = error else { return StoreErrorKind::Unavailable };
+    match database.code().and_then(|code| code.parse::<i32>().ok()).unwrap_or_default() & 0xff {
+        26 => StoreErrorKind::Schema,
+        11 => StoreErrorKind::Corrupt,
+        _ => StoreErrorKind::Unavailable,
+    }
+}
+
 fn neutral(rows: Vec<sqlx::sqlite::SqliteRow>) -> Vec<SqlRow> {
     rows.into_iter().map(SqlRow::Sqlite).collect()
 }
@@ -164,4 +205,37 @@ pub(super) fn classify(error: &sqlx::Error, lane: Lane) -> Failed {
         _ => StoreErrorKind::Unavailable,
     };
     Failed::new(kind, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_is_no_database_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tasks.db");
+        std::fs::write(&path, "not a database, but long enough to be taken for a header of one".repeat(40)).unwrap();
+        let error = Sqlite::connect(&path).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Schema);
+        assert!(error.message.contains("tasks.db") && error.message.contains("not a database"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_file_that_was_deleted_takes_no_write() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tasks.db");
+        let sqlite = Sqlite::connect(&path).await.unwrap();
+        let write = || sqlite.fetch(Lane::Write, "CREATE TABLE IF NOT EXISTS t (a INTEGER)".into(), &[]);
+        write().await.unwrap();
+        std::fs::rename(&path, directory.path().join("elsewhere.db")).unwrap();
+        let failed = write().await.unwrap_err();
+        assert_eq!(failed.kind, StoreErrorKind::Unavailable);
+        assert!(failed.message.contains("deleted or replaced"), "{}", failed.message);
+        std::fs::copy(directory.path().join("elsewhere.db"), &path).unwrap();
+        assert!(sqlite.in_place().is_err(), "another file of the same name is not the one that is open");
+        std::fs::rename(directory.path().join("elsewhere.db"), &path).unwrap();
+        write().await.unwrap();
+    }
 }
