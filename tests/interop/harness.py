@@ -15,6 +15,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Callable
 
+from impatient import Impatient
+
 HERE = Path(__file__).parent
 # The newest protocol, and the one that the SDKs' 2.x prefers.
 MODERN = "2026-07-28"
@@ -253,6 +255,8 @@ class World:
             command = [str(HERE / "server.py"), sdk, str(folder / sdk), "stdio", "pydantic"]
             configured[f"{sdk}_stdio"] = {"type": "stdio", "command": sys.executable, "args": command, **more}
         self.names = list(configured)
+        self.impatient = Impatient()
+        configured["impatient"] = {"type": "http", "url": self.impatient.url, **more}
         self.daemon = Daemon(binary, folder, configured)
 
     def of(self, name: str) -> tuple[ReportServer, str]:
@@ -276,6 +280,7 @@ class World:
         self.daemon.stop()
         for server in self.servers.values():
             server.kill()
+        self.impatient.shutdown()
 
 
 def end(process_id: int) -> None:

@@ -14,6 +14,7 @@ RESULT = {"pages": 12, "ratio": 0.5, "note": "grün ✓"}
 def run(world: World, checks: Checks) -> None:
     daemon = world.daemon
     checks.run("check-config --connect reaches every server", lambda: check_config(world))
+    checks.run("impatient: submit", lambda: daemon.submit("impatient"))
     submitted: dict[str, dict[str, str]] = {name: {} for name in world.names}
 
     def submit(name: str) -> None:
@@ -29,6 +30,7 @@ def run(world: World, checks: Checks) -> None:
             checks.run(f"{name}: protocol, headers and what a poll costs", lambda name=name: wire(world, name))
     restart_between_polls(world, checks)
     restart_with_downtime(world, checks)
+    checks.run("impatient: no connection is used that the server may be about to close", lambda: keep_alive(world))
 
 
 def check_config(world: World) -> None:
@@ -184,3 +186,9 @@ def restart_with_downtime(world: World, checks: Checks) -> None:
 
     for name in names:
         checks.run(f"{name}: an outage ends no task", lambda name=name: recovers(name))
+
+
+def keep_alive(world: World) -> None:
+    until("five polls", lambda: world.impatient.calls.count("get_report_status") >= 5, 30)
+    equal(world.impatient.hung_up, [], "requests on connections that were idle for too long")
+    equal(set(world.daemon.polls("impatient")) - {"changed", "unchanged"}, set(), "outcomes")

@@ -1,6 +1,7 @@
 //! A store in front of another that loses answers, executes late, or is away: what a network does to commits.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ pub enum Fault {
     StatementLost,
     /// The caller is told at once that nobody knows; it is executed this much later.
     Late(Duration),
+    /// It is executed at once, and the answer takes this long.
+    Slow(Duration),
+    /// It is not executed: the store refuses the values.
+    Refused,
 }
 
 /// The store with its faults.
@@ -31,12 +36,30 @@ pub struct Faulty {
     inner: SharedStore,
     faults: Mutex<HashMap<&'static str, Vec<Fault>>>,
     calls: Mutex<HashMap<&'static str, usize>>,
+    largest: AtomicUsize,
+    ahead_ms: AtomicI64,
 }
 
 impl Faulty {
     /// A store that behaves until told otherwise.
     pub fn new(inner: SharedStore) -> Arc<Self> {
-        Arc::new(Self { inner, faults: Mutex::default(), calls: Mutex::default() })
+        Arc::new(Self {
+            inner,
+            faults: Mutex::default(),
+            calls: Mutex::default(),
+            largest: AtomicUsize::new(usize::MAX),
+            ahead_ms: AtomicI64::new(0),
+        })
+    }
+
+    /// Larger batches of writes meet the store's time-out.
+    pub fn at_most(&self, writes: usize) {
+        self.largest.store(writes, Ordering::SeqCst);
+    }
+
+    /// The store's clock, as heartbeats tell it, is ahead by this much.
+    pub fn ahead(&self, by: Duration) {
+        self.ahead_ms.store(i64::try_from(by.as_millis()).expect("a clock's reach"), Ordering::SeqCst);
     }
 
     /// The next calls of `operation` meet these faults, in this order.
@@ -68,6 +91,12 @@ impl Faulty {
                 unknown()
             }
             Some(Fault::StatementLost) => unknown(),
+            Some(Fault::Slow(by)) => {
+                let answer = call.await;
+                tokio::time::sleep(by).await;
+                answer
+            }
+            Some(Fault::Refused) => Err(StoreError::new(StoreErrorKind::Data, operation, "a value is refused")),
             Some(Fault::Late(after)) => {
                 tokio::spawn(async move {
                     tokio::time::sleep(after).await;
@@ -88,7 +117,12 @@ impl Registry for Faulty {
 
     async fn heartbeat(&self, worker: &WorkerId, held: i64) -> Result<Heartbeat> {
         let (inner, worker) = (Arc::clone(&self.inner), Arc::clone(worker));
-        self.meet("heartbeat", async move { inner.heartbeat(&worker, held).await }).await
+        let answer = self.meet("heartbeat", async move { inner.heartbeat(&worker, held).await }).await?;
+        let ahead_ms = self.ahead_ms.load(Ordering::SeqCst);
+        Ok(match answer {
+            Heartbeat::Renewed { now_ms } => Heartbeat::Renewed { now_ms: now_ms + ahead_ms },
+            Heartbeat::Refused => Heartbeat::Refused,
+        })
     }
 
     async fn workers(&self) -> Result<Workers> {
@@ -100,7 +134,8 @@ impl Registry for Faulty {
     }
 
     async fn free_dead(&self, now: Millis, limit: u32, spread_ms: i64) -> Result<u64> {
-        self.inner.free_dead(now, limit, spread_ms).await
+        let inner = Arc::clone(&self.inner);
+        self.meet("free_dead", async move { inner.free_dead(now, limit, spread_ms).await }).await
     }
 
     async fn delete_dead(&self) -> Result<u64> {
@@ -130,6 +165,9 @@ impl Leases for Faulty {
     }
 
     async fn apply(&self, worker: &WorkerId, writes: &[TaskWrite]) -> Result<Vec<Applied>> {
+        if writes.len() > self.largest.load(Ordering::SeqCst) {
+            return Err(StoreError::new(StoreErrorKind::Unavailable, "apply", "statement timeout"));
+        }
         let (inner, worker, writes) = (Arc::clone(&self.inner), Arc::clone(worker), writes.to_vec());
         self.meet("apply", async move { inner.apply(&worker, &writes).await }).await
     }

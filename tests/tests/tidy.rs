@@ -13,7 +13,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("upstream", &["config", "task", "clock"]),
     ("catalog", &["upstream", "config", "task"]),
     ("driver", &["upstream", "config", "contract", "task"]),
-    ("worker", &["driver", "contract", "store", "task", "clock"]),
+    ("worker", &["driver", "contract", "store", "task", "clock", "upstream"]),
     ("service", &["worker", "driver", "contract", "store", "task", "upstream"]),
     ("runtime", &["service", "worker", "driver", "upstream", "config", "store", "clock"]),
 ];

@@ -110,7 +110,8 @@ impl Service {
 
     /// Tells the local worker and those who wait that a write of ours has freed a row.
     fn freed(&self, task: &TaskRecord) {
-        if !task.status.is_terminal() && task.status != Status::Submitting {
+        // A repeated request may find the row owned again, and then nothing held is older than what owns it.
+        if !task.status.is_terminal() && task.status != Status::Submitting && task.lease_owner.is_none() {
             self.worker.forget(&task.id, task.lease_epoch);
         }
         self.worker.announce(&task.id);

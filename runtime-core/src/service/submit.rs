@@ -88,12 +88,14 @@ impl Service {
 
     /// Makes the intent durable, or finds the task of an earlier submit with the same key.
     async fn open(&self, submit: &Submit, binding: &Arc<Binding>) -> Result<Opened, ServiceError> {
+        let id: Arc<str> = format!("mcp-task-{}", uuid::Uuid::new_v4().simple()).into();
+        // Before the look at the drain, so that a drain that begins in between waits for this submit.
+        let open = self.worker.open_intent(Arc::clone(&id));
         if self.worker.is_draining() {
             return Err(ServiceError::Draining);
         }
         let worker = self.worker.id().ok_or(ServiceError::Unavailable)?;
         let now = self.worker.context().now();
-        let id: Arc<str> = format!("mcp-task-{}", uuid::Uuid::new_v4().simple()).into();
         let keep_arguments = binding.toolset.idempotent_submit;
         if keep_arguments && submit.arguments.get().len() > KEPT_ARGUMENTS_MAX_BYTES {
             return Err(ServiceError::Invalid(format!("arguments are larger than {KEPT_ARGUMENTS_MAX_BYTES} bytes")));
@@ -114,8 +116,16 @@ impl Service {
             next_due_at: now,
             created_at: now,
         };
-        let open = self.worker.open_intent(Arc::clone(&id));
-        match self.store.insert_intent(&intent).await.map_err(|error| unavailable(&error))? {
+        let inserted = match self.store.insert_intent(&intent).await {
+            Ok(inserted) => inserted,
+            Err(error) => {
+                drop(open);
+                // The row may be there all the same.
+                self.worker.reconcile();
+                return Err(unavailable(&error));
+            }
+        };
+        match inserted {
             Inserted::New { epoch } => {
                 self.metrics.rows_written.with_label_values(&["submit"]).inc();
                 let scope =
@@ -135,19 +145,23 @@ impl Service {
     /// From the durable intent to its end.
     async fn run(&self, intent: Intent) -> Result<Submitted, ServiceError> {
         let started = self.worker.context().now();
-        let key = intent.submit.idempotency_key.as_deref().unwrap_or(&intent.id);
         let call = SubmitCall {
             binding: &intent.binding,
             scope: &intent.scope,
             arguments: &intent.submit.arguments,
-            idempotency_key: key,
+            // The row's id, not the caller's key: two users may use the same one, and after a refusal the same caller may.
+            idempotency_key: &intent.id,
         };
         let result = match self.driver.submit(call).await {
             Ok(remote_task_id) => self.record(&intent, remote_task_id, started).await,
             Err(SubmitFailure::Refused(Refusal { message, orphan })) => {
-                self.discard(&intent).await;
+                let closed = self.discard(&intent).await;
                 if let Some(remote_id) = orphan {
-                    self.compensate(&intent, &remote_id).await;
+                    if closed {
+                        self.compensate(&intent, &remote_id).await;
+                    } else {
+                        tracing::error!(task.id = %intent.id, "an orphan is left alone: its intent may still be recorded");
+                    }
                 }
                 Err(ServiceError::Refused(message))
             }
@@ -195,7 +209,7 @@ impl Service {
                     self.worker.announce(&intent.id);
                     let record = recorded(intent, &task, handle.at);
                     if kept {
-                        self.worker.adopt(*task);
+                        self.worker.adopt(Arc::clone(&intent.worker), *task);
                     } else {
                         self.worker.wake();
                     }
@@ -234,6 +248,8 @@ impl Service {
         while Instant::now() < deadline {
             match self.store.find_task(&intent.id, None, None).await {
                 Ok(Some(task)) if task.remote_task_id.as_deref() == Some(remote_id) => {
+                    // Recorded unseen; where this worker owns it, it does not hold it yet.
+                    self.worker.reconcile();
                     return Ok(Submitted { task, replayed: false });
                 }
                 // A resolver repeated the submit and the server gave it another id: that one is the task.
@@ -269,12 +285,20 @@ impl Service {
         Err(unknown("another worker is still resolving the submit"))
     }
 
-    /// Deletes the intent, so that no task stays and its key is free (2, 145). Returns whether it is gone for certain.
+    /// Deletes the intent, so that no task stays and its key is free (2, 145). Returns whether it is closed for certain,
+    /// with no remote id.
     async fn discard(&self, intent: &Intent) -> bool {
         let attempt = || self.store.discard_intent(&intent.worker, &intent.id, intent.epoch);
         let gone = persist(&intent.id, attempt).await;
         self.worker.announce(&intent.id);
-        gone.unwrap_or(false)
+        match gone {
+            // A first attempt may have gone through unseen, or another worker may have ended it: the row tells.
+            Some(false) => match self.store.find_task(&intent.id, None, None).await {
+                Ok(row) => row.is_none_or(|row| row.status.is_terminal() && row.remote_task_id.is_none()),
+                Err(_) => false,
+            },
+            gone => gone.unwrap_or(false),
+        }
     }
 
     /// Ends the intent as `submit_outcome_unknown`, visible to its user (145).
@@ -294,11 +318,11 @@ impl Service {
 
     /// Cancels a remote task that nobody tracks; never one that somebody does.
     async fn compensate(&self, intent: &Intent, remote_id: &str) {
-        match self.store.is_tracked(&intent.binding.server_name, remote_id).await {
-            Ok(false) => {}
-            Ok(true) => return,
-            Err(error) => {
-                tracing::error!(task.id = %intent.id, %error, "an orphan is left alone: whether it is tracked is unknown");
+        match persist(&intent.id, || self.store.is_tracked(&intent.binding.server_name, remote_id)).await {
+            Some(false) => {}
+            Some(true) => return,
+            None => {
+                tracing::error!(task.id = %intent.id, "an orphan is left alone: whether it is tracked is unknown");
                 return;
             }
         }
@@ -325,7 +349,7 @@ enum Opened {
     Running(String),
 }
 
-/// Tries a guarded write until the store has answered, or patience ends.
+/// Tries a guarded write, or a read, until the store has answered, or patience ends.
 async fn persist<T, F>(id: &Arc<str>, mut attempt: impl FnMut() -> F) -> Option<T>
 where
     F: Future<Output = Result<T, StoreError>>,

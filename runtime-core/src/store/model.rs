@@ -74,9 +74,11 @@ pub struct ClaimOrder {
     pub cancels: bool,
     /// Servers it has, and room for.
     pub servers: Vec<String>,
+    /// Every server it has: rows of those not listed above are left alone, however long they wait.
+    pub known: Vec<String>,
     /// Rows due up to this time.
     pub due_before: Millis,
-    /// Rows of servers that are not listed, if due before this time: overdue by a lease, so that nothing stays invisible.
+    /// Rows of servers in neither list, if due before this time: overdue by a lease, so that nothing stays invisible.
     pub any_server_due_before: Millis,
     /// How many at most.
     pub limit: u32,

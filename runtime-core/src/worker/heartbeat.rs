@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::actor::Message;
+use super::message::Message;
 use super::{Context, Incarnation};
 use crate::store::Heartbeat;
 
@@ -34,7 +34,10 @@ pub(super) async fn run(
                 context.clock.discipline(now_ms, sent);
                 context.set_renewed(sent);
                 wait = third;
-                let _ = messages.send(Message::Renewed);
+                if messages.send(Message::Renewed).is_err() {
+                    // The actor is gone without a drain: the lease must run out, so that others take its tasks over.
+                    return;
+                }
             }
             Ok(Heartbeat::Refused) => {
                 let _ = messages.send(Message::Refused(Arc::clone(&incarnation.id)));

@@ -25,7 +25,8 @@ pub(super) enum Phase {
 /// A held task.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) task: Tracked,
+    /// Shared with the call about it, so that a poll copies nothing.
+    pub(super) task: Arc<Tracked>,
     pub(super) phase: Phase,
     /// Whether polls have been counted that no write has carried yet.
     pub(super) dirty: bool,
@@ -67,6 +68,7 @@ impl HeldSet {
         }
         *self.by_server.entry(task.binding.server_name.as_str().into()).or_default() += 1;
         self.timers.insert((task.next_due_at, Arc::clone(&task.id)));
+        let task = Arc::new(task);
         self.tasks.insert(Arc::clone(&task.id), Held { task, phase: Phase::Waiting, dirty: false, since });
     }
 

@@ -4,11 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Context;
-use crate::contract::{CancelReading, StatusReading};
+use crate::contract::{CancelReading, Refusal, StatusReading};
 use crate::driver::{SubmitCall, SubmitFailure, scope_of};
 use crate::store::{NewHandle, Recorded, WorkerId};
-use crate::task::schedule::Chance;
+use crate::task::schedule::{Chance, MAX_WAIT_MS};
 use crate::task::{Change, Decision, Failure, FailureKind, Status, Tracked};
+use crate::upstream::Scope;
+
+/// Why an intent that must not be repeated ends.
+const UNRECORDED: &str = "The process that submitted the task ended before the server's answer was recorded";
+/// Why an intent ends that could not be repeated for so long.
+const TOO_OLD: &str =
+    "The submit could not be repeated before the task was older than mcp_tasks.max_task_age_seconds allows";
 
 /// What a due task needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +26,10 @@ pub(super) enum Job {
     Cancel,
     /// A last cancel, because it is too old.
     Expire,
-    /// An end or a second submit, because its first one died with its process.
+    /// A second submit, because its first one died with its process.
     Resolve,
+    /// An end without a call, because its submit died with its process and must not be repeated.
+    Close,
 }
 
 /// What came of it.
@@ -47,6 +56,9 @@ impl Job {
     pub(super) fn of(task: &Tracked, context: &Context) -> Self {
         let now = context.now();
         match task.status {
+            Status::Submitting if task.cancel_requested_at.is_some() || !task.binding.toolset.idempotent_submit => {
+                Self::Close
+            }
             Status::Submitting => Self::Resolve,
             _ if task.cancel_requested_at.is_some() && task.expired(now, &context.policy) => Self::Expire,
             _ if task.cancel_requested_at.is_some() => Self::Cancel,
@@ -59,19 +71,31 @@ impl Job {
     pub(super) async fn run(self, context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
         match self {
             Self::Poll => poll(context, task).await,
-            Self::Cancel => cancel(context, task, false).await,
-            Self::Expire => cancel(context, task, true).await,
-            Self::Resolve => resolve(context, task, worker).await,
+            // Boxed, so that a poll's future has no room for these.
+            Self::Cancel => Box::pin(cancel(context, task, false)).await,
+            Self::Expire => Box::pin(cancel(context, task, true)).await,
+            Self::Resolve => Box::pin(resolve(context, task, worker)).await,
+            Self::Close => decided(task.on_submit_unknown(UNRECORDED, context.now())),
         }
+    }
+
+    /// Whether it asks the server, so that the breaker has a say in it and learns from it.
+    pub(super) fn calls(self) -> bool {
+        self != Self::Close
     }
 
     /// What a failure of this job does to the task.
     pub(super) fn failed(self, context: &Context, task: &Tracked, failure: &Failure) -> Change {
         let (now, policy, chance) = (context.now(), &context.policy, chance());
+        // A call that was never made is no last cancel: the task waits for one, though not for ever (133).
+        let given_up = policy.expires_at(task.created_at).is_some_and(|at| now >= at.saturating_add(MAX_WAIT_MS));
+        let called = given_up || !matches!(failure.kind, FailureKind::Breaker | FailureKind::Unroutable);
         let mut change = match self {
             Self::Cancel => task.on_cancel_error(failure, now, policy, chance),
-            Self::Expire => task.on_expired(now),
-            Self::Poll | Self::Resolve => task.on_error(failure, now, policy, chance),
+            Self::Expire if called => task.on_expired(now),
+            Self::Expire => held_back(context, task, failure),
+            Self::Resolve if task.expired(now, policy) => task.on_submit_unknown(TOO_OLD, now),
+            Self::Poll | Self::Resolve | Self::Close => task.on_error(failure, now, policy, chance),
         };
         // A task that cannot be polled here must stay open to a worker that can (48).
         change.release |= failure.kind == FailureKind::Unroutable;
@@ -83,6 +107,18 @@ impl Job {
         let change = self.failed(context, task, &failure);
         Done { effect: Effect::Decided(Decision::Write(Box::new(change))), failure: Some(failure) }
     }
+}
+
+/// An error of a task that is too old already. Its age bounds no wait any more, or it would be tried without a pause.
+pub(super) fn held_back(context: &Context, task: &Tracked, failure: &Failure) -> Change {
+    let (now, policy, chance) = (context.now(), &context.policy, chance());
+    let (errors, mut change) = if task.cancel_requested_at.is_some() {
+        (task.cancel_attempt_count, task.on_cancel_error(failure, now, policy, chance))
+    } else {
+        (task.consecutive_poll_error_count, task.on_error(failure, now, policy, chance))
+    };
+    change.next_due_at = policy.after_error(now, errors, failure.retry_after, chance);
+    change
 }
 
 pub(super) fn chance() -> Chance {
@@ -116,8 +152,8 @@ async fn cancel(context: &Context, task: &Tracked, expiring: bool) -> Done {
 /// Resolves an intent whose process died between the insert and the record (DESIGN, Submit without orphans).
 async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
     let unknown = |why: &str| decided(task.on_submit_unknown(why, context.now()));
-    if task.cancel_requested_at.is_some() || !task.binding.toolset.idempotent_submit {
-        return unknown("The process that submitted the task ended before the server's answer was recorded");
+    if let Err(why) = context.routes.can_drive(&task.binding) {
+        return Job::Resolve.done(context, task, Failure::new(FailureKind::Unroutable, why));
     }
     let record = match context.store.find_task(&task.id, None, None).await {
         Ok(record) => record,
@@ -130,14 +166,17 @@ async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
     let Some(record) = record.filter(|record| record.lease_owner.as_deref() == Some(worker)) else {
         return Done { effect: Effect::Lost, failure: None };
     };
+    if record.cancel_requested_at.is_some() {
+        // Asked for while it was held, which bumps no epoch.
+        return unknown(UNRECORDED);
+    }
     let arguments = record.arguments.and_then(|text| serde_json::value::RawValue::from_string(text).ok());
     let Some(arguments) = arguments else {
         return unknown("The arguments of the unfinished submit were not kept, so it cannot be repeated");
     };
     let started = context.now();
     let scope = scope_of(task);
-    let key = record.idempotency_key.as_deref().unwrap_or(&task.id);
-    let call = SubmitCall { binding: &task.binding, scope: &scope, arguments: &arguments, idempotency_key: key };
+    let call = SubmitCall { binding: &task.binding, scope: &scope, arguments: &arguments, idempotency_key: &task.id };
     match context.driver.submit(call).await {
         Ok(remote_task_id) => {
             let handle = NewHandle {
@@ -146,15 +185,34 @@ async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
                 epoch: task.lease_epoch,
                 remote_task_id,
                 next_due_at: started + context.policy.poll_interval_ms,
-                keep: true,
+                keep: context.options.polls,
                 at: context.now(),
             };
             record_handle(context, task, &handle).await
         }
-        Err(SubmitFailure::Refused(refusal)) => unknown(&format!("The repeated submit was refused: {refusal}")),
+        Err(SubmitFailure::Refused(Refusal { message, orphan })) => {
+            if let Some(orphan) = orphan {
+                cancel_orphan(context, task, &scope, &orphan).await;
+            }
+            unknown(&format!("The repeated submit was refused: {message}"))
+        }
         Err(SubmitFailure::NotSent(why) | SubmitFailure::Unknown(why)) => {
             Job::Resolve.done(context, task, Failure::new(FailureKind::Transport, why))
         }
+    }
+}
+
+/// Cancels a handle that came with a refusal (152), unless somebody tracks it. This row never will: it is owned here.
+async fn cancel_orphan(context: &Context, task: &Tracked, scope: &Scope, remote_id: &str) {
+    match context.store.is_tracked(&task.binding.server_name, remote_id).await {
+        Ok(true) => {}
+        Ok(false) => match context.driver.cancel(&task.binding, scope, remote_id).await {
+            CancelReading::Ended(_) => tracing::warn!(task.id = %task.id, "a refused handle was cancelled"),
+            CancelReading::Failure(failure) => {
+                tracing::error!(task.id = %task.id, error = %failure.message, "an orphan may run on the server");
+            }
+        },
+        Err(error) => tracing::error!(task.id = %task.id, %error, "an orphan is left alone: who tracks it is unknown"),
     }
 }
 

@@ -5,12 +5,14 @@
 //! ([`takeover`]); and calls that run beside them ([`job`]). Decisions themselves are pure functions in `task`.
 
 mod actor;
+mod balance;
 mod breaker;
 mod heartbeat;
 mod held;
 mod incarnation;
 mod job;
 mod lanes;
+mod message;
 mod metrics;
 mod observer;
 mod takeover;
@@ -28,8 +30,9 @@ use crate::clock::{Clock, Millis, StoreClock};
 use crate::driver::{Driver, Routes};
 use crate::store::{SharedStore, StoreError, StoreErrorKind, WorkerId, WorkerInfo};
 use crate::task::{Policy, Tracked};
-use actor::{Actor, Message};
+use actor::Actor;
 pub use incarnation::Incarnation;
+use message::Message;
 pub use metrics::Metrics;
 
 /// How many changes a slow waiter may miss before it re-reads its task.
@@ -268,9 +271,14 @@ impl Worker {
         OpenIntent { context: Arc::clone(&self.context), id }
     }
 
-    /// Hands over a row that this worker owns already.
-    pub(crate) fn adopt(&self, task: Tracked) {
-        self.send(Message::Adopt(Box::new(task)));
+    /// Hands over a row that `owner`, an incarnation of this worker, owned when it was written.
+    pub(crate) fn adopt(&self, owner: WorkerId, task: Tracked) {
+        self.send(Message::Adopt(owner, Box::new(task)));
+    }
+
+    /// Says that a write of this process had an outcome that nobody knows, and may have left it a row.
+    pub(crate) fn reconcile(&self) {
+        self.send(Message::Reconcile);
     }
 
     /// Says that a row was freed by a write of this process, which left it at `epoch`; an older copy of it is dropped.

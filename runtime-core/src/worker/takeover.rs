@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::Context;
-use super::actor::Message;
 use super::incarnation::Predecessors;
+use super::message::Message;
 use super::observer::Observer;
 use crate::store::{StoreError, WorkerId, WorkerRecord};
 

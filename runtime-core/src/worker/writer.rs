@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::Context;
-use super::actor::Message;
+use super::message::Message;
 use crate::store::{Applied, RowState, StoreErrorKind, TaskWrite, WorkerId};
 use crate::task::Status;
 
@@ -73,8 +73,9 @@ async fn apply(context: &Context, worker: &WorkerId, writes: &[TaskWrite]) -> Ve
     let mut open: Vec<usize> = (0..writes.len()).collect();
     let mut pause = RETRY.0;
     let mut uncertain = false;
+    let mut most = open.len();
     while !open.is_empty() {
-        let attempt: Vec<TaskWrite> = open.iter().map(|index| writes[*index].clone()).collect();
+        let attempt: Vec<TaskWrite> = open.iter().take(most).map(|index| writes[*index].clone()).collect();
         match context.store.apply(worker, &attempt).await {
             Ok(applied) => {
                 for (index, applied) in open.iter().zip(applied) {
@@ -84,13 +85,17 @@ async fn apply(context: &Context, worker: &WorkerId, writes: &[TaskWrite]) -> Ve
                         Applied::Stale => (!uncertain).then_some(Written::Stale),
                     };
                 }
+                let unclear = open.iter().take(most).any(|index| results[*index].is_none());
                 open.retain(|index| results[*index].is_none());
-                if !open.is_empty() {
+                (most, pause) = (most.saturating_mul(2), RETRY.0);
+                if unclear {
                     settle(context, worker, writes, &mut open, &mut results, &mut pause).await;
                 }
             }
             Err(error) if error.is_transient() => {
                 tracing::warn!(%error, writes = open.len(), "a write is tried again");
+                // What is too much for a slow store at once is less the next time (FAILURES 24).
+                most = most.div_ceil(2);
                 pause_for(&mut pause).await;
                 if error.kind == StoreErrorKind::Unknown {
                     uncertain = true;

@@ -174,6 +174,7 @@ pub(crate) fn order(worker: &WorkerId) -> ClaimOrder {
         worker: worker.clone(),
         cancels: false,
         servers: vec!["server".into()],
+        known: Vec::new(),
         due_before: T0 + 10_000,
         any_server_due_before: 0,
         limit: 100,

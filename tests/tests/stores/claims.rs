@@ -45,6 +45,8 @@ async fn only_due_rows_of_listed_servers_are_taken_and_long_overdue_ones_of_any(
         any_server_due_before: T0 - 800,
         ..order(&worker)
     };
+    let full = ClaimOrder { servers: Vec::new(), known: vec!["here".into(), "gone".into()], ..claim.clone() };
+    assert!(bench.claim(&full).await.is_empty(), "a server whose share is full is not any server");
     assert_eq!(bench.claim(&claim).await, ["4", "1"]);
     let nothing = ClaimOrder { servers: Vec::new(), any_server_due_before: 0, due_before: FAR, ..order(&worker) };
     assert!(bench.claim(&nothing).await.is_empty());

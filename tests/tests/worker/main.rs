@@ -1,7 +1,9 @@
 //! The worker and the service on a real store with scripted servers.
 
 mod bench;
+mod expiring;
 mod faults;
+mod handing_over;
 mod isolation;
 mod polling;
 mod submitting;

@@ -97,7 +97,7 @@ async fn a_repeated_key_waits_for_the_first_call_and_returns_its_task_137() {
     }
     ids.dedup();
     assert_eq!((ids.len(), fresh, bench.server().calls("submit", "")), (1, 1, 1));
-    assert_eq!(bench.server().keys(), ["k1"], "the key travels in _meta");
+    assert_eq!(bench.server().keys(), [ids[0].as_ref()], "a key of the row's own travels in _meta");
     let other = Submit { arguments: serde_json::value::RawValue::from_string("{}".into()).unwrap(), ..keyed.clone() };
     assert!(matches!(worker.try_submit(other).await, Err(ServiceError::Invalid(_))));
     let elsewhere = Submit { thread_id: "t2".into(), ..keyed };
@@ -154,7 +154,7 @@ async fn a_cancel_before_the_answer_is_carried_out_after_it() {
 }
 
 /// Leaves an intent behind, as a process does that is taken for dead in the middle of the submit call.
-async fn abandoned(bench: &Bench, idempotent: bool) -> String {
+pub(crate) async fn abandoned(bench: &Bench, idempotent: bool) -> String {
     let worker = bench
         .start_with(&bench.settings, false, &bench.store, |config| {
             config.toolsets[0].idempotent_submit = idempotent;

@@ -22,12 +22,14 @@ impl Leases for SqlStore {
     async fn claim(&self, order: &ClaimOrder) -> Result<Vec<Tracked>> {
         let sql = if order.cancels { Sql::ClaimCancels } else { Sql::ClaimPolls };
         let servers = input::texts(&order.servers);
-        let values: [Value<'_>; 5] = [
+        let known = input::texts(&order.known);
+        let values: [Value<'_>; 6] = [
             (&order.worker).into(),
             (&servers).into(),
             order.due_before.into(),
             order.any_server_due_before.into(),
             order.limit.into(),
+            (&known).into(),
         ];
         let rows = self.engine.fetch(Lane::Write, sql, &values).await?;
         let mut tasks = self.decode(&order.worker, &rows).await;

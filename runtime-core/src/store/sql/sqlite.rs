@@ -17,6 +17,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that read.
 const READERS: u32 = 4;
+/// Pages that each reader keeps, in KiB: a scan for figures must not fill a whole cache a connection, and the operating
+/// system has the file in memory anyway.
+const READER_CACHE: &str = "-256";
 /// What a checkpoint leaves of the log's file (FAILURES 16).
 const JOURNAL_SIZE_LIMIT_BYTES: &str = "67108864";
 /// How often opening is tried while other processes turn the same new file to write-ahead logging.
@@ -73,9 +76,9 @@ impl Sqlite {
                 }
             }
         }
-        let readers = pool()
-            .max_connections(READERS)
-            .connect_lazy_with(options.create_if_missing(false).pragma("query_only", "on"));
+        let readers = pool().max_connections(READERS).connect_lazy_with(
+            options.create_if_missing(false).pragma("query_only", "on").pragma("cache_size", READER_CACHE),
+        );
         let file = file_id(path).ok();
         Ok(Self { writer, readers, path: path.to_owned(), file })
     }

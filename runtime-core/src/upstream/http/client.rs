@@ -11,6 +11,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle connections kept a host: more than any number of concurrent polls, so that a burst costs no reconnects.
 const MAX_IDLE_PER_HOST: usize = 4_096;
 
+/// How long a connection may be idle and still be used: less than the keep-alive of the common servers (uvicorn and Node.js:
+/// 5 s, which is also the default poll interval). A request that meets a closing connection may or may not have been looked
+/// at: a poll would fail for nothing, and a submit's outcome would be unknown.
+const MAX_IDLE: Duration = Duration::from_secs(4);
+
 /// The shared clients.
 #[derive(Debug, Clone)]
 pub(in crate::upstream) struct Clients {
@@ -49,7 +54,7 @@ fn builder() -> ClientBuilder {
     Client::builder()
         .redirect(Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
-        .pool_idle_timeout(Duration::from_secs(90))
+        .pool_idle_timeout(MAX_IDLE)
         .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
         .tcp_nodelay(true)
         .tcp_keepalive(Duration::from_mins(1))

@@ -186,7 +186,7 @@ impl Inner {
         // Bringing a session up is not part of the call's own time.
         let left = limit.saturating_sub(started.elapsed());
         let session = self.session(Some(&session)).await?;
-        self.bounded(&session, request, limit, left).await.map_err(Failure::into_error)
+        Box::pin(self.bounded(&session, request, limit, left)).await.map_err(Failure::into_error)
     }
 
     async fn bounded(
@@ -252,7 +252,12 @@ impl Inner {
 
     /// The current session where it is not `lost`, or a new one.
     async fn session(&self, lost: Option<&Arc<Session>>) -> Result<Arc<Session>, CallError> {
-        self.session.get(|current| lost.is_some_and(|lost| Arc::ptr_eq(lost, current)), self.bring_up_in_time()).await
+        let stale = |current: &Arc<Session>| lost.is_some_and(|lost| Arc::ptr_eq(lost, current));
+        if let Some(session) = self.session.peek().filter(|session| !stale(session)) {
+            return Ok(session);
+        }
+        // Rare, and large: what every call carries along must not have room for it.
+        Box::pin(self.session.get(stale, self.bring_up_in_time())).await
     }
 
     async fn bring_up_in_time(&self) -> Result<Session, CallError> {

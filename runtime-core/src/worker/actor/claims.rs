@@ -1,0 +1,181 @@
+//! The store's side: claims, reconciling, adoptions; one question is open at a time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Actor;
+use crate::store::{ClaimOrder, Owned, WorkerId};
+use crate::task::Status;
+use crate::worker::held::{Held, Phase};
+use crate::worker::message::{Answer, Message};
+
+/// The most tasks one claim takes.
+const CLAIM: u32 = 500;
+/// How long an answer of the store is waited for before the question counts as lost.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A claim reaches this far ahead at least.
+const HORIZON_MS: i64 = 60_000;
+/// What a worker above its share still takes: what has been due for so long that nobody else seems to.
+const LATE_MS: i64 = 2_000;
+
+impl Actor {
+    pub(super) fn ask(&mut self) {
+        if let Some(asked) = self.asked {
+            if asked.elapsed() < PATIENCE {
+                return;
+            }
+            // Its answer is ignored when it comes; what it did is found by reconciling.
+            tracing::warn!("the store has not answered for {PATIENCE:?}");
+            self.asked = None;
+            self.want_reconcile = true;
+        }
+        let Some(worker) = self.worker.as_ref().map(|worker| Arc::clone(&worker.id)) else { return };
+        if self.fenced() {
+            return;
+        }
+        let store = Arc::clone(&self.context.store);
+        if !self.to_load.is_empty() {
+            let rest = self.to_load.split_off(self.to_load.len().min(CLAIM as usize));
+            let ids = std::mem::replace(&mut self.to_load, rest);
+            self.question(async move {
+                let tasks = store.load_owned(&worker, &ids).await;
+                Answer::Loaded { ids, tasks }
+            });
+        } else if self.want_reconcile {
+            self.want_reconcile = false;
+            self.question(async move { Answer::Owned(store.owned(&worker).await) });
+        } else if self.want_claim && self.drain.is_none() && self.context.options.polls {
+            self.want_claim = false;
+            let orders = self.claim_orders(&worker);
+            let metrics = self.context.metrics.clone();
+            self.question(async move {
+                let (mut tasks, mut full, mut failed) = (Vec::new(), false, false);
+                for order in orders {
+                    match store.claim(&order).await {
+                        Ok(claimed) => {
+                            metrics.claims.with_label_values(&["ok"]).inc();
+                            metrics.claimed_tasks.inc_by(claimed.len() as u64);
+                            metrics.rows_written.with_label_values(&["claim"]).inc_by(claimed.len() as u64);
+                            full |= claimed.len() >= order.limit as usize;
+                            tasks.extend(claimed);
+                        }
+                        Err(error) => {
+                            metrics.claims.with_label_values(&["error"]).inc();
+                            tracing::warn!(%error, "claim failed");
+                            failed = true;
+                        }
+                    }
+                }
+                Answer::Claimed { tasks, full, failed }
+            });
+        }
+    }
+
+    pub(super) fn question(&mut self, answer: impl Future<Output = Answer> + Send + 'static) {
+        self.questions += 1;
+        self.asked = Some(Instant::now());
+        let (question, messages) = (self.questions, self.messages.clone());
+        tokio::spawn(async move {
+            let answer = answer.await;
+            let _ = messages.send(Message::Answer { question, answer });
+        });
+    }
+
+    /// Cancels first, even when room is full; then what is due soon, while there is room.
+    pub(super) fn claim_orders(&self, worker: &WorkerId) -> Vec<ClaimOrder> {
+        let now = self.context.now();
+        let options = &self.context.options;
+        let any_server_due_before = now - options.lease.as_millis() as i64;
+        let known: Vec<String> = self.context.routes.names().map(str::to_owned).collect();
+        let order = |cancels, servers, due_before, limit| ClaimOrder {
+            worker: Arc::clone(worker),
+            cancels,
+            servers,
+            known: known.clone(),
+            due_before,
+            any_server_due_before,
+            limit,
+        };
+        let mut orders = vec![order(true, known.clone(), now, CLAIM)];
+        let mut room = options.max_held.saturating_sub(self.held.len());
+        if room > 0 {
+            // A share each, so that a dead server's tasks cannot fill all room (FAILURES 42). A server whose share is nearly
+            // full is asked for apart, so that one claim does not take more than the rest of it.
+            let share = (options.max_held / known.len().max(1)).max(1);
+            let due_before = if self.above_share() { now - LATE_MS } else { now + self.horizon() };
+            let mut ample = Vec::new();
+            for name in &known {
+                let left = share.saturating_sub(self.held.of_server(name)).min(room);
+                if left >= CLAIM as usize {
+                    ample.push(name.clone());
+                } else if left > 0 {
+                    room -= left;
+                    orders.push(order(false, vec![name.clone()], due_before, left as u32));
+                }
+            }
+            let limit = CLAIM.min(u32::try_from(room).unwrap_or(CLAIM)).max(1);
+            orders.push(order(false, ample, due_before, limit));
+        }
+        orders
+    }
+
+    pub(super) fn horizon(&self) -> i64 {
+        HORIZON_MS.max(2 * self.context.policy.poll_interval_ms)
+    }
+
+    pub(super) fn answered(&mut self, question: u64, answer: Answer) {
+        if question != self.questions || self.asked.take().is_none() {
+            // Too late: the question was given up. What a late claim took is found by reconciling.
+            self.want_reconcile = true;
+            return;
+        }
+        match answer {
+            Answer::Claimed { tasks, full, failed } => {
+                self.want_reconcile |= failed;
+                self.want_claim |= full;
+                tasks.into_iter().for_each(|task| self.hold(task));
+            }
+            Answer::Owned(Ok(rows)) => self.reconcile(&rows),
+            Answer::Loaded { ids, tasks: Ok(tasks) } => {
+                for id in ids {
+                    let gone = self.held.get(&id).is_some_and(|held| held.since < question)
+                        && !tasks.iter().any(|task| task.id == id);
+                    if gone {
+                        self.lose(&id, "reconcile");
+                    }
+                }
+                tasks.into_iter().for_each(|task| self.hold(task));
+            }
+            Answer::Owned(Err(error)) | Answer::Loaded { tasks: Err(error), .. } => {
+                tracing::warn!(%error, "own rows cannot be read");
+                // With the next heartbeat it is tried again.
+            }
+        }
+    }
+
+    /// Brings what is held and what is owned together (DESIGN, Reconcile).
+    pub(super) fn reconcile(&mut self, rows: &[Owned]) {
+        let question = self.questions;
+        let owned: HashMap<&Arc<str>, i64> = rows.iter().map(|row| (&row.id, row.epoch)).collect();
+        let settled = |held: &&Held| held.since < question && !matches!(held.phase, Phase::Writing(_));
+        let lost: Vec<_> = self
+            .held
+            .iter()
+            .filter(settled)
+            .filter(|held| !owned.contains_key(&held.task.id))
+            .map(|held| Arc::clone(&held.task.id))
+            .collect();
+        for id in lost {
+            self.lose(&id, "reconcile");
+        }
+        let intents = self.context.intents().clone();
+        let strangers = rows.iter().filter(|row| match self.held.get(&row.id) {
+            Some(held) => settled(&held) && row.epoch > held.task.lease_epoch,
+            None => !(row.status == Some(Status::Submitting) && intents.contains(&row.id)),
+        });
+        self.to_load = strangers.map(|row| Arc::clone(&row.id)).collect();
+    }
+}

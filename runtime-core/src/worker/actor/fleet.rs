@@ -1,0 +1,130 @@
+//! The fleet: an even share, the lease, and another life after a refused one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Actor;
+use crate::store::{Result, WorkerId};
+use crate::task::Status;
+use crate::worker::balance::{self, Balance};
+use crate::worker::held::Phase;
+use crate::worker::lanes::Slot;
+use crate::worker::message::Message;
+use crate::worker::{Incarnation, heartbeat};
+
+impl Actor {
+    /// Whether more is held than an even share.
+    pub(super) fn above_share(&self) -> bool {
+        Balance::excess(&self.fleet, self.held.len(), 1.0) > 0
+    }
+
+    /// Lets the tasks due last go, where the share is exceeded.
+    pub(super) fn balance(&mut self) {
+        if !self.may_call() {
+            return;
+        }
+        let excess = self.balance.let_go(&self.fleet, self.held.len());
+        let spare: Vec<_> = self
+            .held
+            .latest()
+            .filter(|id| self.held.get(id).is_some_and(|held| held.task.status != Status::Submitting))
+            .take(excess)
+            .cloned()
+            .collect();
+        if !spare.is_empty() {
+            tracing::info!(tasks = spare.len(), "tasks are let go for another worker");
+        }
+        for id in spare {
+            self.release(&id);
+        }
+    }
+
+    /// Tells the others soon when the number of held tasks has changed by an eighth.
+    pub(super) fn publish(&mut self) {
+        let held = self.held.len() as i64;
+        self.context.held.store(held, Ordering::Relaxed);
+        if (held - self.published).abs() >= balance::FROM.max(self.published / 8) {
+            self.published = held;
+            self.context.publish.notify_one();
+        }
+    }
+
+    pub(super) fn observe(&mut self) {
+        let metrics = &self.context.metrics;
+        metrics.leases_held.set(self.held.len() as i64);
+        let (slots, used) = self.lanes.usage(Slot::Poll);
+        metrics.poll_slots.with_label_values(&["total"]).set(slots as i64);
+        metrics.poll_slots.with_label_values(&["used"]).set(used as i64);
+        let names: Vec<String> = self.context.routes.names().map(str::to_owned).collect();
+        for name in names {
+            let open = self.lanes.breaker(&name).is_some_and(|breaker| breaker.is_open());
+            self.context.metrics.breaker_open.with_label_values(&[&name]).set(i64::from(open));
+        }
+    }
+
+    pub(super) fn start_heartbeat(&mut self) {
+        if let Some(worker) = &self.worker {
+            let beat = heartbeat::run(Arc::clone(&self.context), Arc::clone(worker), self.messages.clone());
+            self.heartbeat = Some(tokio::spawn(beat).abort_handle());
+        }
+    }
+
+    /// The lease is certain again: what waited for that is written.
+    pub(super) fn renewed(&mut self) {
+        self.want_reconcile = true;
+        let parked: Vec<_> = self
+            .held
+            .iter()
+            .filter(|held| matches!(held.phase, Phase::Parked(_)))
+            .map(|held| Arc::clone(&held.task.id))
+            .collect();
+        for id in parked {
+            let Some(held) = self.held.get_mut(&id) else { continue };
+            if let Phase::Parked(change) = std::mem::replace(&mut held.phase, Phase::Waiting) {
+                self.write(&id, *change);
+            }
+        }
+    }
+
+    /// Dead to the store: nothing that is held is owned any more. Start again under a new id.
+    pub(super) fn reborn(&mut self, old: &WorkerId) {
+        let Some(worker) = self.worker.take_if(|worker| worker.id == *old) else { return };
+        worker.leave();
+        tracing::error!(worker = %old, tasks = self.held.len(), "the store counts this worker as dead; it starts again");
+        self.context.metrics.leases_lost.with_label_values(&["refused"]).inc_by(self.held.len() as u64);
+        self.running.keys().copied().collect::<Vec<_>>().into_iter().for_each(|job| self.abort(job));
+        self.held.clear();
+        self.lanes.clear();
+        self.to_load.clear();
+        self.asked = None;
+        self.context.set_incarnation(None);
+        self.register();
+    }
+
+    pub(super) fn register(&self) {
+        let (context, messages) = (Arc::clone(&self.context), self.messages.clone());
+        tokio::spawn(async move {
+            let _ = messages.send(Message::Reborn(context.register().await));
+        });
+    }
+
+    pub(super) fn registered(&mut self, incarnation: Result<Arc<Incarnation>>) {
+        match incarnation {
+            Ok(incarnation) => {
+                self.context.set_incarnation(Some(Arc::clone(&incarnation)));
+                self.worker = Some(incarnation);
+                self.want_claim = true;
+                self.start_heartbeat();
+            }
+            Err(error) => {
+                tracing::error!(%error, "the worker cannot register");
+                let (context, messages) = (Arc::clone(&self.context), self.messages.clone());
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(500 + fastrand::u64(..1_000))).await;
+                    let _ = messages.send(Message::Reborn(context.register().await));
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Writes: what is decided goes to the writer, and comes back.
+
+use std::sync::Arc;
+
+use super::Actor;
+use crate::clock::Millis;
+use crate::store::TaskWrite;
+use crate::task::{Change, ChangeKind, Failure, FailureKind, Tracked};
+use crate::worker::held::Phase;
+use crate::worker::job::{Job, held_back};
+use crate::worker::writer::{Order, Written};
+
+impl Actor {
+    /// What is due later than twice the claim's reach goes back, so that a 24-hour hint costs nothing.
+    pub(super) fn is_far(&self, due: Millis) -> bool {
+        due.saturating_sub(self.context.now()) > 2 * self.horizon()
+    }
+
+    /// Gives a change to the writer, or parks it while the lease is uncertain.
+    pub(super) fn write(&mut self, id: &Arc<str>, mut change: Change) {
+        change.release |= self.drain.is_some() || self.is_far(change.next_due_at);
+        let fenced = self.fenced();
+        let Some(worker) = self.worker.as_ref().map(|worker| Arc::clone(&worker.id)) else { return };
+        self.held.stop_timer(id);
+        let Some(held) = self.held.get_mut(id) else { return };
+        if fenced {
+            held.phase = Phase::Parked(Box::new(change));
+            return;
+        }
+        self.serial += 1;
+        held.phase = Phase::Writing(self.serial);
+        let write = TaskWrite { id: Arc::clone(id), epoch: held.task.lease_epoch, change };
+        // The writer lives as long as this end of its queue.
+        let _ = self.orders.send(Order { worker, ticket: self.serial, write });
+    }
+
+    /// Gives a task back, due when it is due.
+    pub(super) fn release(&mut self, id: &Arc<str>) {
+        let now = self.context.now();
+        if let Some(change) = self.held.get(id).map(|held| held.task.on_release(now)) {
+            self.write(id, change);
+        }
+    }
+
+    pub(super) fn written(&mut self, ticket: u64, write: TaskWrite, result: Written) {
+        let TaskWrite { id, change, .. } = write;
+        let current = self.held.get(&id).is_some_and(|held| matches!(held.phase, Phase::Writing(t) if t == ticket));
+        if matches!(result, Written::Done(_)) && change.kind != ChangeKind::Touch {
+            let _ = self.context.changes.send(Arc::clone(&id));
+        }
+        if !current {
+            return;
+        }
+        match result {
+            Written::Stale => {
+                if change.kind == ChangeKind::Poll
+                    && let Some(held) = self.held.get(&id)
+                {
+                    let server = held.task.binding.server_name.as_str();
+                    self.context.metrics.polls.with_label_values(&[server, "stale"]).inc();
+                }
+                self.lose(&id, "stale");
+            }
+            Written::Done(_) if change.release => {
+                if let Some(held) = self.held.remove(&id)
+                    && change.status.is_terminal()
+                {
+                    self.ended(&held.task, &change);
+                }
+            }
+            Written::Done(epoch) => {
+                if let Some(held) = self.held.get_mut(&id) {
+                    Arc::make_mut(&mut held.task).applied(&change, epoch);
+                    held.dirty = false;
+                }
+                if self.drain.is_some() { self.release(&id) } else { self.held.wait(&id) }
+            }
+            Written::Refused => self.refused(&id, &change),
+        }
+    }
+
+    /// The store takes everything but these values: the task is told so, and polled on.
+    pub(super) fn refused(&mut self, id: &Arc<str>, change: &Change) {
+        let failure = Failure::new(FailureKind::Internal, "the store refused the server's answer");
+        let Some(task) = self.held.get(id).map(|held| held.task.clone()) else { return };
+        // An end of our own making has nothing of the server's in it: what is refused then is anything.
+        if change.outcome.is_some() && change.kind != ChangeKind::Close {
+            let retry = Job::of(&task, &self.context).failed(&self.context, &task, &failure);
+            return self.write(id, retry);
+        }
+        // Not even that: hold it back in memory, so that nothing retries in a tight loop.
+        let retry = held_back(&self.context, &task, &failure);
+        let latest = self.context.now() + self.horizon();
+        if let Some(held) = self.held.get_mut(id) {
+            let task = Arc::make_mut(&mut held.task);
+            task.next_due_at = retry.next_due_at.min(latest);
+            task.consecutive_poll_error_count = retry.consecutive_poll_error_count;
+            task.cancel_attempt_count = retry.cancel_attempt_count;
+        }
+        self.held.wait(id);
+    }
+
+    pub(super) fn ended(&self, task: &Tracked, change: &Change) {
+        let metrics = &self.context.metrics;
+        let status = change.status.as_str();
+        metrics.tasks_finished.with_label_values(&[task.binding.server_name.as_str(), status]).inc();
+        let age = change.at.saturating_sub(task.created_at).max(0);
+        metrics.task_duration.with_label_values(&[status]).observe(age as f64 / 1_000.0);
+        tracing::info!(task.id = %task.id, server = %task.binding.server_name, status, "task ended");
+    }
+
+    /// Writes the counters of unchanged polls, once a lease.
+    pub(super) fn touch(&mut self) {
+        if !self.may_call() {
+            return;
+        }
+        let now = self.context.now();
+        let idle: Vec<_> = self
+            .held
+            .iter()
+            .filter(|held| held.dirty && matches!(held.phase, Phase::Waiting))
+            .map(|held| (Arc::clone(&held.task.id), held.task.on_touch(now)))
+            .collect();
+        for (id, change) in idle {
+            self.write(&id, change);
+        }
+    }
+}

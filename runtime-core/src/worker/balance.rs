@@ -1,0 +1,100 @@
+//! An even share of the tasks for each worker (DESIGN, Balance).
+
+use std::collections::HashMap;
+
+use super::takeover::Fleet;
+use crate::store::WorkerId;
+
+/// A fleet this small is not balanced.
+pub(super) const FROM: i64 = 32;
+/// Above this many times its share, a worker lets go.
+const LET_GO_ABOVE: f64 = 1.25;
+/// How often the rounds are doubled that are sat out after nobody took what was let go.
+const SIT_OUT: u32 = 5;
+
+/// What a worker remembers of letting go.
+#[derive(Debug, Default)]
+pub(super) struct Balance {
+    /// The others' heartbeats when tasks were last let go, or a round was sat out.
+    seen: HashMap<WorkerId, i64>,
+    /// What the others held when tasks were last let go, until it is known whether they took any.
+    let_go: Option<i64>,
+    /// How often in a row nobody took any.
+    unwanted: u32,
+    /// How many rounds are still sat out for it.
+    sit_out: u32,
+}
+
+impl Balance {
+    /// By how many tasks `own` exceeds an even share, if it does by more than `factor`.
+    pub(super) fn excess(fleet: &Fleet, own: usize, factor: f64) -> usize {
+        let total = fleet.held_by_others + own as i64;
+        if fleet.polling < 2 || total < FROM {
+            return 0;
+        }
+        let share = (total as f64 / fleet.polling as f64).ceil();
+        if own as f64 > share * factor { own - share as usize } else { 0 }
+    }
+
+    /// How many tasks to let go now: once the others have published since the last time, and ever more rarely where
+    /// nobody takes them: workers without the servers, or without room, take nothing.
+    pub(super) fn let_go(&mut self, fleet: &Fleet, own: usize) -> usize {
+        let stale = |(id, count): (&WorkerId, &i64)| self.seen.get(id) == Some(count);
+        if fleet.heartbeats.iter().any(stale) {
+            return 0;
+        }
+        let same_fleet =
+            self.seen.len() == fleet.heartbeats.len() && fleet.heartbeats.keys().all(|id| self.seen.contains_key(id));
+        if !same_fleet {
+            (self.let_go, self.unwanted, self.sit_out) = (None, 0, 0);
+        } else if let Some(before) = self.let_go.take() {
+            self.unwanted = if fleet.held_by_others > before { 0 } else { (self.unwanted + 1).min(SIT_OUT) };
+            self.sit_out = (1 << self.unwanted) - 1;
+        }
+        let excess = Self::excess(fleet, own, LET_GO_ABOVE);
+        if excess == 0 {
+            return 0;
+        }
+        self.seen.clone_from(&fleet.heartbeats);
+        if self.sit_out > 0 {
+            self.sit_out -= 1;
+            return 0;
+        }
+        self.let_go = Some(fleet.held_by_others);
+        excess
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fleet(held_by_others: i64, heartbeat: i64) -> Fleet {
+        Fleet { polling: 2, held_by_others, heartbeats: HashMap::from([("other".into(), heartbeat)]) }
+    }
+
+    #[test]
+    fn half_of_the_tasks_go_to_a_new_worker_and_nothing_more_before_it_has_published() {
+        let mut balance = Balance::default();
+        assert_eq!(balance.let_go(&fleet(0, 1), 100), 50);
+        assert_eq!(balance.let_go(&fleet(0, 1), 50), 0, "it may have taken them, and has not said so yet");
+        assert_eq!(balance.let_go(&fleet(50, 2), 50), 0, "even");
+    }
+
+    #[test]
+    fn a_small_difference_and_a_small_fleet_are_left_alone() {
+        assert_eq!(Balance::default().let_go(&fleet(45, 1), 55), 0);
+        assert_eq!(Balance::default().let_go(&fleet(0, 1), 31), 0);
+        assert_eq!(Balance::default().let_go(&Fleet { polling: 1, ..fleet(0, 1) }, 1_000), 0);
+    }
+
+    #[test]
+    fn what_nobody_takes_is_let_go_ever_more_rarely() {
+        let mut balance = Balance::default();
+        let times = (0..1_000).filter(|heartbeat| balance.let_go(&fleet(0, *heartbeat), 100) > 0).count();
+        assert!((10..=60).contains(&times), "{times} of 1000 rounds");
+        // Another worker is another chance.
+        let joined = Fleet { heartbeats: HashMap::from([("new".into(), 1)]), ..fleet(0, 0) };
+        assert_eq!(balance.let_go(&joined, 100), 50);
+    }
+}

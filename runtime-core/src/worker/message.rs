@@ -1,0 +1,52 @@
+//! What the actor is told, by the parts around it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::job::Done;
+use super::takeover::Fleet;
+use super::writer::Written;
+use super::{Incarnation, Live};
+use crate::store::{Owned, Result, TaskWrite, WorkerId};
+use crate::task::Tracked;
+
+/// What the actor is told.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// A row that this worker owned when it was written.
+    Adopt(WorkerId, Box<Tracked>),
+    /// A row that was freed by this process, and its epoch since.
+    Forget(Arc<str>, i64),
+    /// Claim before the next tick.
+    Wake,
+    /// A write by this process had an outcome that nobody knows: compare what is held with what is owned.
+    Reconcile,
+    /// What is known of a task?
+    Peek(Arc<str>, oneshot::Sender<Option<Live>>),
+    /// A call has ended.
+    Finished { job: u64, done: Box<Done>, took: Duration },
+    /// A write has ended.
+    Written { ticket: u64, write: Box<TaskWrite>, result: Written },
+    /// The store has answered a question.
+    Answer { question: u64, answer: Answer },
+    /// The lease is renewed.
+    Renewed,
+    /// This worker is dead to the store.
+    Refused(WorkerId),
+    /// A new incarnation is registered.
+    Reborn(Result<Arc<Incarnation>>),
+    /// The other workers.
+    Fleet(Fleet),
+    /// Shut down.
+    Drain { grace: Duration, reply: oneshot::Sender<()> },
+}
+
+/// Answers of the store; one question is open at a time.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Claimed { tasks: Vec<Tracked>, full: bool, failed: bool },
+    Owned(Result<Vec<Owned>>),
+    Loaded { ids: Vec<Arc<str>>, tasks: Result<Vec<Tracked>> },
+}
