@@ -102,8 +102,13 @@ pub async fn connect(settings: &Settings) -> std::result::Result<Backing, StoreE
     Ok(Backing { store: Arc::new(sql.clone()), sql: Some(sql) })
 }
 
+/// Makes a folder that is this user's alone: results lie in it. One that exists keeps its mode.
 fn create(folder: &Path, key: &'static str) -> std::result::Result<(), StoreError> {
-    std::fs::create_dir_all(folder).map_err(|error| {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder).map_err(|error| {
         let message = format!("the folder {} cannot be made: {error}", folder.display());
         StoreError::new(StoreErrorKind::Schema, key, message)
     })
@@ -155,6 +160,7 @@ pub async fn start(
 ) -> Result<Runtime> {
     let Configuration { settings, extensions, .. } = configuration;
     let state_dir = settings.server.state_dir.clone();
+    create(&state_dir, "server.state_dir")?;
     let upstreams = upstream::build(extensions, &upstream::Options::new(&state_dir))?;
     let servers = extensions
         .servers
@@ -261,5 +267,19 @@ mod tests {
         for untouched in [r#"{"isError":false,"content":"hunter2"}"#, r#"{"n": 1.10,"content":"hunter2"}"#] {
             assert_eq!(scrubbed(untouched), untouched);
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_new_state_folder_is_its_users_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("state");
+        create(&folder, "server.state_dir").unwrap();
+        assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        create(&folder, "server.state_dir").unwrap();
+        std::fs::write(folder.join("file"), "").unwrap();
+        let error = create(&folder.join("file").join("x"), "server.state_dir").unwrap_err();
+        assert_eq!(error.operation, "server.state_dir");
     }
 }
