@@ -6,6 +6,8 @@ use crate::task::{Failure, FailureKind};
 
 /// Failures in a row that open it.
 const THRESHOLD: u32 = 5;
+/// The same where the server says when to come back: one such answer may concern one task only, a second the server.
+const BUSY_THRESHOLD: u32 = 2;
 /// Between two probes, at first; doubled by each failed one.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Between two probes at most, so that a recovery is noticed soon.
@@ -63,7 +65,8 @@ impl Breaker {
             FailureKind::Breaker | FailureKind::Unroutable | FailureKind::Internal => return,
         }
         self.failures = self.failures.saturating_add(1);
-        if self.failures < THRESHOLD && failure.retry_after.is_none() {
+        let enough = if failure.retry_after.is_some() { BUSY_THRESHOLD } else { THRESHOLD };
+        if self.failures < enough {
             return;
         }
         let pause = self.open.as_ref().map_or(FIRST_PAUSE, |open| (open.pause * 2).min(LONGEST_PAUSE));
@@ -119,10 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_holds_the_server_back_at_once_within_bounds() {
+    fn a_second_retry_after_holds_the_server_back_within_bounds() {
         let mut breaker = Breaker::default();
         let hour = Some(Duration::from_secs(3_600));
-        breaker.failed(&Failure { retry_after: hour, ..Failure::new(FailureKind::Transport, "503") }, Duration::ZERO);
+        let busy = Failure { retry_after: hour, ..Failure::new(FailureKind::Transport, "503") };
+        breaker.failed(&busy, Duration::ZERO);
+        assert!(!breaker.is_open(), "it may concern that task only");
+        breaker.failed(&busy, Duration::ZERO);
         assert!(matches!(breaker.ask(Duration::from_secs(59)), Verdict::Hold(_)));
         assert_eq!(breaker.ask(Duration::from_secs(61)), Verdict::Call);
     }
