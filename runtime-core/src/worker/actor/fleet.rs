@@ -99,12 +99,13 @@ impl Actor {
         self.to_load.clear();
         self.asked = None;
         self.context.set_incarnation(None);
-        self.register();
+        self.register(Duration::ZERO);
     }
 
-    pub(super) fn register(&self) {
+    fn register(&self, after: Duration) {
         let (context, messages) = (Arc::clone(&self.context), self.messages.clone());
         tokio::spawn(async move {
+            tokio::time::sleep(after).await;
             let _ = messages.send(Message::Reborn(context.register().await));
         });
     }
@@ -119,11 +120,7 @@ impl Actor {
             }
             Err(error) => {
                 tracing::error!(%error, "the worker cannot register");
-                let (context, messages) = (Arc::clone(&self.context), self.messages.clone());
-                tokio::spawn(async move {
-                    tokio::time::sleep(Duration::from_millis(500 + fastrand::u64(..1_000))).await;
-                    let _ = messages.send(Message::Reborn(context.register().await));
-                });
+                self.register(Duration::from_millis(500 + fastrand::u64(..1_000)));
             }
         }
     }
