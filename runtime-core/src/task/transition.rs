@@ -306,6 +306,8 @@ impl Tracked {
         if snapshot.status.is_terminal() {
             change.completed_at = Some(change.at);
             change.release = true;
+            // What has ended is not tracked any more, and so not badly either.
+            change.consecutive_poll_error_count = 0;
         }
         change.outcome = Some((snapshot.outcome, digest));
     }
@@ -483,6 +485,15 @@ mod tests {
         let change = task.on_cancel_answer(Snapshot::bare(Status::Completed), 200);
         assert_eq!((change.status, change.cancel_attempt_count), (Status::Completed, 4));
         assert_eq!(change.events, [EventKind::Status(Status::Completed)]);
+    }
+
+    #[test]
+    fn a_task_that_ended_by_its_cancel_is_not_degraded_any_more() {
+        let mut task = tracked();
+        (0..3).for_each(|now| drop(fail(&mut task, now)));
+        assert!(task.degraded(&policy()));
+        let change = task.on_cancel_answer(Snapshot::bare(Status::Cancelled), 9);
+        assert_eq!((change.consecutive_poll_error_count, change.events.len()), (0, 1));
     }
 
     #[test]
