@@ -70,7 +70,7 @@ pub async fn run(keep: bool) -> anyhow::Result<()> {
     agent.close().await;
 
     if keep {
-        show.plain(&hints(&daemon.url));
+        show.plain(&format!("The daemon goes on at {0}. What to try next:\n{1}", daemon.url, hints(&daemon.url)));
         show.plain(&format!("Its configuration and log are in {}.", folder.path().display()));
         show.plain("Serving until interrupted (ctrl-c).");
         tokio::select! {
@@ -81,8 +81,12 @@ pub async fn run(keep: bool) -> anyhow::Result<()> {
     } else {
         let took = daemon.stop().await?;
         show.say(&format!("SIGTERM: drained and gone in {} ms", took.as_millis()));
-        show.plain(&hints(&daemon.url));
-        show.plain("The daemon has stopped; `mcp-taskd demo --keep` leaves it serving.");
+        show.plain(&format!(
+            "\nThe daemon was at {0} and has stopped; `{1} demo --keep` leaves it serving. What to try then:\n{2}",
+            daemon.url,
+            program(),
+            hints(&daemon.url),
+        ));
     }
     Ok(())
 }
@@ -189,11 +193,14 @@ async fn summary(agent: &Agent, names: &HashMap<String, String>, reports: &Repor
     Ok(())
 }
 
+fn program() -> String {
+    std::env::args().next().unwrap_or_else(|| "mcp-taskd".to_owned())
+}
+
 fn hints(url: &str) -> String {
-    let program = std::env::args().next().unwrap_or_else(|| "mcp-taskd".to_owned());
+    let program = program();
     format!(
-        "What to try next, with a daemon on {url}:\n\
-         \x20 curl -s {url}/api/threads/default/mcp-tasks      the tasks of a thread\n\
+        "\x20 curl -s {url}/api/threads/default/mcp-tasks      the tasks of a thread\n\
          \x20 curl -s {url}/metrics | grep mcp_taskd_polls     what polling costs\n\
          \x20 {program} tasks list --url {url}\n\
          \x20 an MCP client (Claude, LangChain, …) at {url}/mcp",
