@@ -66,6 +66,7 @@ pub async fn run(keep: bool) -> anyhow::Result<()> {
 
     let agent = Agent::connect(&daemon.url, &http).await?;
     follow(&agent, &names, &mut told, &mut show).await?;
+    show.settle();
     summary(&agent, &names, &reports, &show).await?;
     agent.close().await;
 

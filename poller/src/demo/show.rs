@@ -40,6 +40,12 @@ impl Show {
         }
     }
 
+    /// Takes the live lines away; what follows is plain.
+    pub(super) fn settle(&mut self) {
+        self.bars.drain().for_each(|(_, bar)| bar.finish_and_clear());
+        self.live = None;
+    }
+
     /// A task's status has changed.
     pub(super) fn task(&mut self, id: &str, name: &str, status: &str, note: &str) {
         let Some(live) = &self.live else {
