@@ -1,13 +1,14 @@
 //! Submit without orphans (BEHAVIOURS E; FAILURES 32, 33, 41).
 
-use mcp_taskd_core::service::{ServiceError, Submit};
+use mcp_taskd_core::service::{ServiceError, Submit, Submitted};
 use mcp_taskd_core::store::{Page, TaskFilter};
 use mcp_taskd_core::task::Status;
 use mcp_taskd_tests::scripted::{Answer, ended, running};
 use mcp_taskd_tests::wait::until;
 use serde_json::json;
+use tokio::task::JoinHandle;
 
-use crate::bench::{Bench, anyone, submit};
+use crate::bench::{Bench, Running, anyone, submit};
 
 async fn all(bench: &Bench) -> usize {
     let page = Page { limit: 100, after: None };
@@ -116,16 +117,20 @@ async fn a_refused_submit_frees_its_key() {
     worker.stop().await;
 }
 
+/// A submit that the server has in hand and does not answer until it is released.
+async fn held_submit(bench: &Bench, worker: &Running) -> JoinHandle<Result<Submitted, ServiceError>> {
+    bench.server().hold();
+    let service = worker.service().clone();
+    let call = tokio::spawn(async move { service.submit(submit("s")).await });
+    until("the call is sent", || async { bench.server().calls("submit", "") == 1 }).await;
+    call
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_who_hangs_up_cuts_nothing_off() {
     let bench = Bench::new(&["s"]).await;
     let worker = bench.start().await;
-    bench.server().hold();
-    let call = tokio::spawn({
-        let service = worker.service().clone();
-        async move { service.submit(submit("s")).await }
-    });
-    until("the call is sent", || async { bench.server().calls("submit", "") == 1 }).await;
+    let call = held_submit(&bench, &worker).await;
     call.abort();
     bench.server().release();
     until("it is tracked all the same", || async { bench.server().calls("status", "task-1") >= 1 }).await;
@@ -136,12 +141,7 @@ async fn a_caller_who_hangs_up_cuts_nothing_off() {
 async fn a_cancel_before_the_answer_is_carried_out_after_it() {
     let bench = Bench::new(&["s"]).await;
     let worker = bench.start().await;
-    bench.server().hold();
-    let call = tokio::spawn({
-        let service = worker.service().clone();
-        async move { service.submit(submit("s")).await }
-    });
-    until("the call is sent", || async { bench.server().calls("submit", "") == 1 }).await;
+    let call = held_submit(&bench, &worker).await;
     let page = Page { limit: 1, after: None };
     let intent = bench.store.list_tasks(&TaskFilter::default(), &page).await.unwrap().remove(0);
     assert_eq!(intent.status, Status::Submitting, "the intent is durable before the server answers (40)");
