@@ -233,7 +233,7 @@ impl Tools for Discovered {
         };
         // An ordinary call has no deadline of the daemon's own but for `tool_call_timeout` on stdio (109), which the
         // transport sees to.
-        let call = ToolCall { tool: &tool.raw_name, arguments, meta: &[], scope, deadline: None };
+        let call = ToolCall { tool: &tool.raw_name, arguments, meta: &[], headers: &[], scope, deadline: None };
         let result = upstream.call_tool(call).await?;
         Ok(without_credentials(result, |text| upstream.scrub(text)))
     }

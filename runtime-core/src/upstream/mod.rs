@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::{HeaderName, HeaderValue};
 use async_trait::async_trait;
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
@@ -38,6 +39,9 @@ pub struct ToolCall<'a> {
     pub arguments: &'a RawValue,
     /// Members for the request's `_meta`.
     pub meta: &'a [(&'a str, &'a str)],
+    /// Headers for this call alone: HTTP headers in place of the server's own of that name, or `headers` in `_meta` of a
+    /// call to a child process (106).
+    pub headers: &'a [(HeaderName, HeaderValue)],
     /// On whose behalf.
     pub scope: &'a Scope,
     /// The call's own deadline, apart from bringing a session up: every call of a task has one. The transport's own rule
