@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::definition::{Members, quoted};
-use super::{Guardrail, Tool, View};
-use crate::config::MissingTool;
+use super::{Guardrail, Routing, Tool, View};
+use crate::config::{MissingTool, RoutingConfig};
 use crate::task::Toolset;
 
 /// What is added to a submit tool's description (7).
@@ -26,6 +26,7 @@ pub(super) struct Server {
     pub(super) name: String,
     pub(super) prefix: bool,
     pub(super) toolsets: Vec<Arc<Toolset>>,
+    pub(super) routing: Arc<RoutingConfig>,
 }
 
 /// What does not depend on servers.
@@ -147,7 +148,8 @@ fn visible(server: &Server, tools: &[Box<RawValue>], problems: &mut Vec<String>)
             None if name == raw_name => raw.clone(),
             None => members.with(&[("name", Some(&quoted(&name)))]),
         };
-        visible.push(Tool { name, server: server.name.clone(), raw_name, definition, toolset });
+        let routing = Routing::resolve(&server.routing, &raw_name);
+        visible.push(Tool { name, server: server.name.clone(), raw_name, definition, toolset, routing });
     }
     visible
 }

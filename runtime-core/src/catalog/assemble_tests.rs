@@ -6,7 +6,7 @@ use super::*;
 use crate::config::GuardrailSettings;
 
 fn server(name: &str) -> Server {
-    Server { name: name.to_owned(), prefix: true, toolsets: Vec::new() }
+    Server { name: name.to_owned(), prefix: true, toolsets: Vec::new(), routing: Arc::default() }
 }
 
 fn with_tasks(name: &str) -> Server {

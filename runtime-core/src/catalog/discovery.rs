@@ -59,6 +59,7 @@ impl Catalog {
                 name: config.name.clone(),
                 prefix: config.tool_name_prefix,
                 toolsets: config.toolsets.iter().cloned().map(Arc::new).collect(),
+                routing: Arc::new(config.routing.clone()),
             };
             Some((server, Arc::clone(upstream)))
         });

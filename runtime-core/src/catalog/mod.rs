@@ -4,6 +4,8 @@ mod assemble;
 mod definition;
 mod discovery;
 mod guardrail;
+mod routing;
+mod search;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use serde_json::value::RawValue;
 
 pub use discovery::Catalog;
 pub use guardrail::Guardrail;
+pub use routing::{Routing, hints, matching};
+pub use search::search;
 
 use crate::task::Toolset;
 
@@ -29,6 +33,8 @@ pub struct Tool {
     pub definition: Box<RawValue>,
     /// The toolset it submits to, for a submit tool.
     pub toolset: Option<Arc<Toolset>>,
+    /// What it should be preferred for (128).
+    pub routing: Routing,
 }
 
 /// The catalogue at one moment.
@@ -50,6 +56,12 @@ impl View {
         self.index.get(name).and_then(|at| self.tools.get(*at))
     }
 }
+
+/// The daemon's tool that finds deferred ones, where `tool_search.enabled`.
+pub const TOOL_SEARCH: &str = "tool_search";
+
+/// Most tools that one search finds.
+pub const MAX_FOUND: usize = 5;
 
 /// The daemon's own tools (INTERFACE).
 pub const BUILTIN_TOOLS: [&str; 3] = ["list_background_tasks", "get_background_task", "cancel_background_task"];

@@ -3,8 +3,10 @@
 mod check;
 mod environment;
 mod extensions;
+mod interceptor;
 mod load;
 mod redact;
+mod routing;
 mod schema;
 mod servers;
 mod settings;
@@ -13,10 +15,12 @@ mod yaml;
 
 pub use check::{check, unsupported};
 pub use environment::Environment;
-pub use extensions::{CredentialSource, Definition, Extensions, Interceptor, ServerConfig, Transport};
+pub use extensions::{CredentialSource, Definition, Extensions, ServerConfig, Transport};
+pub use interceptor::{HttpInterceptor, Interceptor, OnError};
 pub use load::{LoadOptions, Loaded};
 pub use redact::MASK;
 pub(crate) use redact::is_secret;
+pub use routing::{RoutingConfig, RoutingFields, RoutingMode};
 pub use schema::json_schema;
 pub use settings::{
     AuthMode, AuthSettings, Backend, DatabaseSettings, DeploymentSettings, GatewaySettings, GuardrailConfig,

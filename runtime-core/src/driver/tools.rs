@@ -165,6 +165,7 @@ fn failure(error: CallError) -> Failure {
         CallErrorKind::Connect | CallErrorKind::Transport => FailureKind::Transport,
         CallErrorKind::Timeout => FailureKind::Timeout,
         CallErrorKind::Auth => FailureKind::Auth,
+        CallErrorKind::Intercepted => FailureKind::Intercepted,
         // A JSON-RPC error is an answer: it says nothing of the task, and the server is alive.
         CallErrorKind::Protocol | CallErrorKind::Rpc => FailureKind::Protocol,
     };

@@ -2,6 +2,7 @@
 
 mod flight;
 mod http;
+pub mod interceptor;
 mod jsonrpc;
 mod list;
 mod scrub;
@@ -17,9 +18,10 @@ use async_trait::async_trait;
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-use crate::config::{ConfigError, Extensions, Transport};
+use crate::config::{ConfigError, Extensions, Interceptor as Configured, Transport};
 
 pub use http::BODY_MAX_BYTES;
+use interceptor::{Chain, Endpoint, Interceptor, Interceptors};
 
 /// On whose behalf a call is made; sessions of a stdio server belong to one (102).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -70,6 +72,8 @@ pub enum CallErrorKind {
     Protocol,
     /// A JSON-RPC error.
     Rpc,
+    /// An interceptor refused the call, or could not be asked; the call was not sent (139).
+    Intercepted,
 }
 
 /// A failed call. The message carries no credential that was sent (148).
@@ -89,7 +93,7 @@ pub struct CallError {
 impl CallError {
     /// An error of this kind, without further knowledge of the server.
     pub fn new(kind: CallErrorKind, message: String) -> Self {
-        let maybe_executed = !matches!(kind, CallErrorKind::Connect | CallErrorKind::Auth);
+        let maybe_executed = !matches!(kind, CallErrorKind::Connect | CallErrorKind::Auth | CallErrorKind::Intercepted);
         Self { kind, message, retry_after: None, maybe_executed }
     }
 
@@ -138,12 +142,14 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// Most stdio sessions at a time, of all servers together (29).
     pub max_stdio_sessions: usize,
+    /// Interceptors of the program's own; they see a call after those of `mcpInterceptors`.
+    pub interceptors: Interceptors,
 }
 
 impl Options {
     /// The daemon's own bounds.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        Self { state_dir: state_dir.into(), max_stdio_sessions: 256 }
+        Self { state_dir: state_dir.into(), max_stdio_sessions: 256, interceptors: Interceptors::default() }
     }
 }
 
@@ -197,7 +203,25 @@ pub fn build(extensions: &Extensions, options: &Options) -> Result<Upstreams, Co
                 ),
                 Transport::Sse { .. } => return Err(refused("type: sse is not supported by this version (use http)")),
             };
-            Ok((server.name.clone(), upstream))
+            let interceptors = interceptors_of(&server.name, extensions, options, &clients)?;
+            Ok((server.name.clone(), Chain::wrap(&server.name, upstream, interceptors)))
         })
         .collect()
+}
+
+/// One server's own instances: the file's in their order, then the program's (127).
+fn interceptors_of(
+    server: &str,
+    extensions: &Extensions,
+    options: &Options,
+    clients: &http::Clients,
+) -> Result<Vec<Arc<dyn Interceptor>>, ConfigError> {
+    let mut interceptors: Vec<Arc<dyn Interceptor>> = Vec::new();
+    for configured in &extensions.interceptors {
+        if let Configured::Http(config) = configured {
+            interceptors.push(Arc::new(Endpoint::new(config, clients)?));
+        }
+    }
+    interceptors.extend(options.interceptors.of(server));
+    Ok(interceptors)
 }

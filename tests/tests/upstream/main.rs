@@ -2,5 +2,6 @@
 
 mod catalogue;
 mod http;
+mod interceptors;
 mod setup;
 mod stdio;
