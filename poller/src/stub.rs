@@ -14,6 +14,7 @@ use mcp_taskd_core::store::{
 use mcp_taskd_core::task::{Policy, Status, TaskRecord};
 use mcp_taskd_core::upstream::{CallError, CallErrorKind, Scope};
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 
 use crate::auth::Authenticator;
 use crate::daemon::{Daemon, Tasks, Tools};
@@ -33,6 +34,10 @@ pub struct Stub {
     pub tools: Vec<Arc<Tool>>,
     /// What is wrong with it.
     pub problems: Vec<String>,
+    /// Told when the catalogue changes.
+    pub changed: watch::Sender<u64>,
+    /// Toolsets that the guardrail withholds.
+    pub withheld: Vec<String>,
     /// Whether the store answers.
     pub unreachable: bool,
     /// How a submit fails.
@@ -60,6 +65,8 @@ pub fn daemon(stub: Stub) -> (Daemon, Arc<Stub>) {
         tools: stub.clone(),
         policy: Policy::default(),
         builtin_tools: true,
+        guardrail: Arc::default(),
+        tool_search: None,
         authenticator: Arc::new(Authenticator::Open),
         health: Arc::new(health),
         shutdown: Shutdown::new(),
@@ -159,6 +166,14 @@ impl Tools for Stub {
 
     fn last_problems(&self) -> Vec<String> {
         self.problems.clone()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn allows_submit(&self, _: &str, task: &str) -> bool {
+        !self.withheld.iter().any(|withheld| withheld == task)
     }
 
     async fn call(&self, tool: &Tool, arguments: &RawValue, scope: &Scope) -> Result<Box<RawValue>, CallError> {

@@ -15,6 +15,7 @@ use mcp_taskd_core::store::{SharedStore, StoreError, StoreErrorKind};
 use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Scope, ToolCall, Upstreams};
 use secrecy::ExposeSecret as _;
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 
 use crate::daemon::{Tasks, Tools};
 use crate::exit::{Failure, Result};
@@ -220,6 +221,14 @@ impl Tools for Discovered {
 
     fn last_problems(&self) -> Vec<String> {
         self.catalog.last_view().problems.clone()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.catalog.changes()
+    }
+
+    fn allows_submit(&self, server: &str, task: &str) -> bool {
+        self.catalog.allows_submit(server, task)
     }
 
     async fn call(

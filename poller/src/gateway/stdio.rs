@@ -98,7 +98,8 @@ impl Effect {
         }
         match (id(head.id), text(head.method).as_str()) {
             (None, r#""notifications/cancelled""#) => Cancelled::id(head.params).map_or(Self::None, Self::Closes),
-            (None, _) | (Some(_), "") => Self::None,
+            // It is answered when it ends, and it ends with the session.
+            (None, _) | (Some(_), "" | r#""subscriptions/listen""#) => Self::None,
             (Some(id), _) => Self::Opens(id),
         }
     }
@@ -200,6 +201,7 @@ mod tests {
                 Effect::Closes("1".into()),
             ),
             (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, Effect::None),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}"#, Effect::None),
             (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, Effect::None),
             (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, Effect::None),
             (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, Effect::None),

@@ -29,6 +29,13 @@ pub(super) struct Server {
     pub(super) routing: Arc<RoutingConfig>,
 }
 
+impl Server {
+    /// What agents call a tool of this server (100).
+    pub(super) fn visible_name(&self, raw_name: &str) -> String {
+        if self.prefix { format!("{}_{raw_name}", self.name) } else { raw_name.to_owned() }
+    }
+}
+
 /// What does not depend on servers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rules {
@@ -124,7 +131,7 @@ fn visible(server: &Server, tools: &[Box<RawValue>], problems: &mut Vec<String>)
         if hidden.contains(raw_name.as_str()) {
             continue;
         }
-        let name = if server.prefix { format!("{}_{raw_name}", server.name) } else { raw_name.clone() };
+        let name = server.visible_name(&raw_name);
         if !is_valid(&name) {
             problems.push(format!(
                 "server {}: the tool {name:?} is left out: names may only have letters, digits, _ and -",

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use super::assemble::{Discovered, Rules, Server, assemble};
-use super::{BUILTIN_TOOLS, Guardrail, View};
+use super::{BUILTIN_TOOLS, Guardrail, TOOL_SEARCH, View};
 use crate::config::{Extensions, Settings};
 use crate::upstream::{SharedUpstream, Upstreams};
 
@@ -32,6 +32,8 @@ struct Inner {
     filling: tokio::sync::Mutex<()>,
     /// Told of every answer and reset.
     changed: Notify,
+    /// Grows when agents that listed the tools should list them again.
+    listing: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -64,10 +66,12 @@ impl Catalog {
             Some((server, Arc::clone(upstream)))
         });
         let servers: Vec<_> = servers.collect();
+        let mut reserved = if settings.gateway.builtin_tools { BUILTIN_TOOLS.to_vec() } else { Vec::new() };
+        reserved.extend(settings.tool_search.enabled.then_some(TOOL_SEARCH));
         let rules = Rules {
             on_missing_tool: settings.gateway.on_missing_tool,
             guardrail: Guardrail::new(&settings.guardrails),
-            reserved: if settings.gateway.builtin_tools { BUILTIN_TOOLS.to_vec() } else { Vec::new() },
+            reserved,
         };
         let state = Mutex::new(State { entries: vec![Entry::default(); servers.len()], ..State::default() });
         Self {
@@ -77,6 +81,7 @@ impl Catalog {
                 state,
                 filling: tokio::sync::Mutex::default(),
                 changed: Notify::new(),
+                listing: watch::Sender::new(0),
             }),
         }
     }
@@ -113,13 +118,31 @@ impl Catalog {
         self.inner.state().view.clone().unwrap_or_default()
     }
 
+    /// Changes whenever agents that listed the tools should list them again: what they were shown is not what they would
+    /// be shown now, or it was forgotten.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.listing.subscribe()
+    }
+
+    /// Whether agents may submit to this toolset: the guardrail allows its submit tool under its visible name. Asks no
+    /// server, and says nothing of toolsets that are not configured (130).
+    pub fn allows_submit(&self, server: &str, task: &str) -> bool {
+        self.inner.servers.iter().filter(|(known, _)| known.name == server).all(|(known, _)| {
+            let mut toolsets = known.toolsets.iter().filter(|toolset| toolset.name == task);
+            toolsets.all(|toolset| self.inner.rules.guardrail.allows(&known.visible_name(&toolset.submit_tool)))
+        })
+    }
+
     /// Forgets everything, and lets pooled sessions go once they are idle (97).
     pub async fn reset(&self) {
-        {
+        let listed = {
             let mut state = self.inner.state();
             state.generation += 1;
-            state.view = None;
             state.entries = vec![Entry::default(); self.inner.servers.len()];
+            state.view.take().is_some()
+        };
+        if listed {
+            self.inner.list_again();
         }
         self.inner.changed.notify_waiters();
         for (_, upstream) in &self.inner.servers {
@@ -204,9 +227,18 @@ impl Inner {
             entry.retry_at = Some(Instant::now() + wait);
         }
         entry.discovered = Some(discovered);
-        if state.view.is_some() {
-            state.view = Some(Arc::new(self.assembled(&state)));
+        if let Some(before) = &state.view {
+            let view = Arc::new(self.assembled(&state));
+            let same = view.lists_as(before);
+            state.view = Some(view);
+            if !same {
+                self.list_again();
+            }
         }
+    }
+
+    fn list_again(&self) {
+        self.listing.send_modify(|changes| *changes += 1);
     }
 
     fn is_complete(&self) -> bool {

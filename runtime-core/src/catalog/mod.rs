@@ -55,6 +55,12 @@ impl View {
     pub fn find(&self, name: &str) -> Option<&Arc<Tool>> {
         self.index.get(name).and_then(|at| self.tools.get(*at))
     }
+
+    /// Whether agents are shown the same as in `other`.
+    fn lists_as<'a>(&'a self, other: &'a Self) -> bool {
+        let definitions = |view: &'a Self| view.tools.iter().map(|tool| tool.definition.get());
+        definitions(self).eq(definitions(other))
+    }
 }
 
 /// The daemon's tool that finds deferred ones, where `tool_search.enabled`.

@@ -32,9 +32,6 @@ pub fn unsupported(settings: &Settings, extensions: &Extensions) -> Result<(), C
     if settings.auth.mode != AuthMode::None {
         return not_yet("auth.mode other than none");
     }
-    if settings.tool_search.enabled {
-        return not_yet("tool_search.enabled: true");
-    }
     guardrail(settings)?;
     for server in extensions.servers.values().filter(|server| server.enabled) {
         let at = format!("mcpServers.{}", server.name);
