@@ -95,7 +95,7 @@ impl Gateway {
         let permit = Arc::clone(&self.listeners).try_acquire_owned().ok()?;
         let promotions = self.search.as_ref().map(|search| search.promotions.changes());
         let stop = self.daemon.shutdown.soft().clone();
-        Some(Changes::new(self.daemon.tools.changes(), promotions, place, stop, permit))
+        Some(Changes::new(Arc::clone(&self.daemon.tools), promotions, place, stop, permit))
     }
 
     /// The catalogue's tools, with what the caller's message asks for promoted; the flag says that this was news.

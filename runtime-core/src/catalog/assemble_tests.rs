@@ -149,6 +149,18 @@ fn colliding_tools_are_withheld_and_both_servers_named_143() {
 }
 
 #[test]
+fn tools_carry_their_routing_and_their_schemas_stay_128() {
+    let routing = crate::config::RoutingConfig {
+        server: crate::config::RoutingFields { priority: Some(7), ..Default::default() },
+        ..Default::default()
+    };
+    let routed = Server { routing: Arc::new(routing), ..server("s") };
+    let view = assemble(&[(routed, Some(Ok(named(&["find"]))))], &Rules::default());
+    assert_eq!(view.tools[0].routing.priority, 7);
+    assert_eq!(view.tools[0].definition.get(), r#"{"name":"s_find","inputSchema":{}}"#);
+}
+
+#[test]
 fn the_guardrail_judges_visible_names_130() {
     let mut settings = GuardrailSettings { enabled: true, ..GuardrailSettings::default() };
     settings.provider.config.denied_tools = vec!["s_forget".into()];
