@@ -1,5 +1,6 @@
 //! What the gateway tells a client about itself: MCP's `instructions`.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use mcp_taskd_core::catalog::{TOOL_SEARCH, Tool, hints};
@@ -12,10 +13,11 @@ const BACKGROUND: &str = "Some tools start background tasks: they answer at once
 pub fn instructions(tools: &[Arc<Tool>], deferred: bool) -> String {
     let mut text = BACKGROUND.to_owned();
     if deferred {
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             "\n\nMost tools are deferred: only their names are known, from the description of {TOOL_SEARCH}. Call it to \
              load the ones that are needed before calling them."
-        ));
+        );
     }
     let hints = hints(tools, deferred);
     if !hints.is_empty() {

@@ -1,5 +1,6 @@
 //! Deferred tools: their schemas are withheld until a search, or the user's message, asks for them (BEHAVIOURS 129).
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use mcp_taskd_core::catalog::{MAX_FOUND, TOOL_SEARCH, Tool, matching, search};
@@ -87,7 +88,7 @@ pub fn definition(tools: &[Arc<Tool>]) -> Box<RawValue> {
     let mut names = String::new();
     for (at, tool) in tools.iter().enumerate() {
         if names.len() + tool.name.len() > NAMES_MAX_BYTES {
-            names.push_str(&format!(" and {} more", tools.len() - at));
+            let _ = write!(names, " and {} more", tools.len() - at);
             break;
         }
         names.push_str(if at == 0 { "" } else { ", " });

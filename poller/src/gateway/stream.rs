@@ -18,6 +18,8 @@ use serde::de::IgnoredAny;
 
 use super::caller::{Caller, SESSION_HEADER};
 use super::{Gateway, exact};
+use crate::api::problem::Problem;
+use crate::auth::Denied;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The message that the tools have changed.
@@ -36,7 +38,7 @@ pub async fn open(State(gateway): State<Gateway>, request: Request) -> Response 
     let (parts, _) = request.into_parts();
     let caller = match Caller::of_http(&parts) {
         Ok(caller) => caller,
-        Err(denied) => return refused(StatusCode::BAD_REQUEST, &denied.to_string()),
+        Err(denied) => return denied_as(denied),
     };
     let Some(changes) = gateway.changes(caller.place()) else {
         return refused(StatusCode::TOO_MANY_REQUESTS, "too many streams are open");
@@ -63,7 +65,7 @@ pub async fn close(State(gateway): State<Gateway>, request: Request) -> Response
             }
             StatusCode::NO_CONTENT.into_response()
         }
-        Err(denied) => refused(StatusCode::BAD_REQUEST, &denied.to_string()),
+        Err(denied) => denied_as(denied),
     }
 }
 
@@ -102,6 +104,11 @@ fn not_allowed() -> Response {
     let mut response = refused(StatusCode::METHOD_NOT_ALLOWED, "this version of the protocol only has POST");
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
     response
+}
+
+fn denied_as(denied: Denied) -> Response {
+    let text = denied.to_string();
+    refused(Problem::from(denied).status, &text)
 }
 
 /// A refusal in plain words; the rim makes a JSON-RPC error of it.

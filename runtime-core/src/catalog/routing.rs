@@ -1,6 +1,7 @@
 //! Which tools are preferred for what: resolved per tool, rendered as hints, matched against a message; pure
 //! (BEHAVIOURS 128, 129).
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::Tool;
@@ -67,7 +68,7 @@ pub fn hints(tools: &[Arc<Tool>], deferred: bool) -> String {
         };
         let line = format!("For requests about {}: {advice}.\n", keywords.join(", "));
         if text.len() + line.len() > HINTS_MAX_BYTES {
-            text.push_str(&format!("({} more hints are left out.)\n", preferred.len() - at));
+            let _ = writeln!(text, "({} more hints are left out.)", preferred.len() - at);
             break;
         }
         text.push_str(&line);

@@ -37,9 +37,11 @@ impl Upstream for Echo {
     async fn close(&self) {}
 }
 
+type Behaviour = dyn Fn(Call<'_>) -> Result<Verdict, Failed> + Send + Sync;
+
 /// An interceptor with one behaviour.
 struct Test {
-    does: Box<dyn Fn(Call<'_>) -> Result<Verdict, Failed> + Send + Sync>,
+    does: Box<Behaviour>,
     hangs: bool,
     on_error: OnError,
     arguments: bool,
