@@ -48,7 +48,14 @@ impl Changes {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
-                changed = self.catalogue.changed() => return changed.ok(),
+                changed = self.catalogue.changed() => {
+                    if changed.is_err() {
+                        // Another catalogue took its place.
+                        self.catalogue = self.tools.changes();
+                        self.catalogue.has_changed().ok()?;
+                    }
+                    return Some(());
+                }
                 promoted = heard(&mut self.promotions) => match promoted {
                     Ok(place) if place != self.place => {}
                     Err(broadcast::error::RecvError::Closed) => self.promotions = None,
@@ -67,5 +74,28 @@ async fn heard(promotions: &mut Option<broadcast::Receiver<Place>>) -> Result<Pl
     match promotions {
         Some(promotions) => promotions.recv().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::gateway::promotion::Within;
+
+    #[tokio::test]
+    async fn a_catalogue_in_place_of_another_is_a_change_and_is_heard_from_then_on() {
+        let (daemon, stub) = crate::stub::daemon(crate::stub::Stub::default());
+        let place = Place { user_id: "ada".into(), within: Within::Thread("t".into()) };
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let stop = CancellationToken::new();
+        let mut changes = Changes::new(daemon.tools, None, place, stop.clone(), permit);
+        changes.catalogue = watch::Sender::new(0).subscribe();
+        assert_eq!(changes.next().await, Some(()));
+        stub.changed.send_modify(|changes| *changes += 1);
+        assert_eq!(changes.next().await, Some(()));
+        stop.cancel();
+        assert_eq!(changes.next().await, None);
     }
 }

@@ -91,6 +91,23 @@ async fn concurrent_first_views_ask_once_and_a_caller_may_go_away() {
 }
 
 #[tokio::test]
+async fn what_was_asked_before_a_reset_is_discarded_and_asked_again_96() {
+    let fake = FakeServer::start(FakeOptions { era: Era::Stateless, ..FakeOptions::default() }).await;
+    fake.state.faults.everywhere.store(true, Relaxed);
+    fake.state.faults.latency_ms.store(200, Relaxed);
+    let catalogue = std::sync::Arc::new(catalogue(&json!({"r": with_tasks(&fake.url)})));
+    let viewing = tokio::spawn({
+        let catalogue = catalogue.clone();
+        async move { catalogue.view().await }
+    });
+    until("a request", || fake.state.core.counters.requests.load(Relaxed) > 0).await;
+    catalogue.reset().await;
+    assert_eq!(names(&viewing.await.unwrap()), ["r_submit_report", "r_echo"]);
+    // Two pages each time.
+    until("both", || fake.state.core.counters.lists.load(Relaxed) == 4).await;
+}
+
+#[tokio::test]
 async fn listeners_hear_of_a_reset_and_of_a_server_that_is_back() {
     let good = FakeServer::start(FakeOptions::default()).await;
     let bad = FakeServer::start(FakeOptions { era: Era::Stateless, ..FakeOptions::default() }).await;
