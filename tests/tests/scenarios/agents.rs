@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::routing::post;
+use mcp_taskd_tests::daemon::ApiError;
 use mcp_taskd_tests::fake::{Era, FakeOptions, FakeServer};
 use mcp_taskd_tests::wait::until;
 use rmcp::model::{CallToolRequestParams, CallToolResult, ClientConfig, JsonObject};
@@ -59,12 +60,13 @@ impl Agent {
 }
 
 #[tokio::test]
-async fn deferred_tools_are_searched_listed_and_called_129() {
+async fn deferred_tools_are_searched_listed_and_called_and_denied_ones_are_not_129_130() {
     let fake = fake().await;
     let routing =
         json!({"routing": {"mode": "prefer", "priority": 7}, "tools": {"echo": {"routing": {"keywords": ["parrot"]}}}});
     let site = site().server_with("s", &fake.url, false, routing).set("tool_search.enabled", true);
-    let site = site.set("tool_search.auto_promote_top_k", 2);
+    let site = site.set("tool_search.auto_promote_top_k", 2).set("guardrails.enabled", true);
+    let site = site.set("guardrails.provider.config.denied_tools", json!(["s_submit_report"]));
     let mut daemon = site.daemon("a");
     daemon.start().await;
     let (agent, other) = (Agent::connect(&daemon.api.url).await, Agent::connect(&daemon.api.url).await);
@@ -72,9 +74,13 @@ async fn deferred_tools_are_searched_listed_and_called_129() {
     assert!(instructions.contains("parrot") && instructions.contains("select:s_echo"), "{instructions}");
     let names = agent.names().await;
     assert!(names.contains(&"tool_search".to_owned()) && !names.contains(&"s_echo".to_owned()), "{names:?}");
-    let refused = agent.call("s_submit_report", json!({})).await;
+    let refused = agent.call("s_echo", json!({})).await;
     assert_eq!(refused.is_error, Some(true));
-    assert!(fake.state.journal().is_empty(), "a deferred tool is not called");
+    let denied = agent.call("tool_search", json!({"query": "select:s_submit_report"})).await;
+    assert_eq!(denied.structured_content, Some(json!({"tools": []})), "what guardrails withhold is not found (130)");
+    let submit = daemon.api.submit("s", &json!({}), None).await;
+    assert!(matches!(submit, Err(ApiError::Refused(404, _))), "nor submitted to by its task's name: {submit:?}");
+    assert!(fake.state.journal().is_empty(), "nothing of that reached the server");
 
     let found = agent.call("tool_search", json!({"query": "says what was said"})).await;
     assert_eq!(found.structured_content.unwrap()["tools"][0]["name"], "s_echo");
