@@ -95,6 +95,21 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_an_interceptor_kept_back_says_nothing_of_the_server_139() {
+        let mut breaker = Breaker::default();
+        let kept_back = Failure::new(FailureKind::Intercepted, "not today");
+        for _ in 0..20 {
+            breaker.failed(&kept_back, Duration::ZERO);
+        }
+        assert!(!breaker.is_open(), "the server may be fine");
+        for _ in 0..THRESHOLD {
+            breaker.failed(&Failure::new(FailureKind::Timeout, "no answer"), Duration::ZERO);
+        }
+        breaker.failed(&kept_back, Duration::ZERO);
+        assert!(breaker.is_open(), "the server has not answered");
+    }
+
+    #[test]
     fn failures_in_a_row_open_it_and_an_answer_in_between_does_not_count() {
         let mut breaker = Breaker::default();
         for _ in 0..10 {
