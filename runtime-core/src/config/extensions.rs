@@ -7,8 +7,8 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use secrecy::SecretString;
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
+use super::routing::RoutingTable;
 use crate::task::Toolset;
 
 /// [`ServerConfig::session_init_timeout`] where the file says nothing (81).
@@ -135,6 +135,8 @@ pub struct ServerConfig {
     pub toolsets: Vec<Toolset>,
     /// The further sources of credentials that are switched on.
     pub credentials: Vec<CredentialSource>,
+    /// When models should prefer its tools (128).
+    pub routes: RoutingTable,
     /// Its definition, references expanded.
     pub definition: Definition,
 }
@@ -153,36 +155,13 @@ impl ServerConfig {
             max_concurrent_calls: None,
             toolsets: Vec::new(),
             credentials: Vec::new(),
+            routes: RoutingTable::default(),
             definition: Definition::default(),
         }
-    }
-
-    /// A digest of the whole definition, keys in canonical order: another one means another configuration (95).
-    pub fn digest(&self) -> String {
-        digest(&self.definition.0, &[])
-    }
-
-    /// A digest of what a running task depends on: the definition less what only agents see (33).
-    pub fn task_digest(&self) -> String {
-        digest(&self.definition.0, &["description", "routing", "tools", "tool_name_prefix"])
     }
 
     /// Whether agents can start background tasks on it.
     pub fn has_toolsets(&self) -> bool {
         self.enabled && !self.toolsets.is_empty()
     }
-}
-
-fn digest(definition: &Value, without: &[&str]) -> String {
-    let mut definition = definition.clone();
-    if let Value::Object(members) = &mut definition {
-        members.retain(|key, _| !without.contains(&key.as_str()));
-    }
-    definition.sort_all_objects();
-    let hash = Sha256::digest(definition.to_string());
-    hash.iter().fold(String::with_capacity(64), |mut text, byte| {
-        use std::fmt::Write as _;
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

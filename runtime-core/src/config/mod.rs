@@ -1,27 +1,34 @@
 //! Configuration: `config.yaml` ([`Settings`]) and `extensions_config.json` ([`Extensions`]) (INTERFACE, BEHAVIOURS C, D, K).
 
+mod canonical;
 mod check;
+mod drift;
 mod environment;
 mod extensions;
 mod load;
 mod redact;
+mod routing;
 mod schema;
 mod servers;
 mod settings;
+mod source;
 mod transport;
 mod yaml;
 
 pub use check::{check, unsupported};
+pub use drift::{Drift, Frozen};
 pub use environment::Environment;
 pub use extensions::{CredentialSource, Definition, Extensions, Interceptor, ServerConfig, Transport};
 pub use load::{LoadOptions, Loaded};
 pub use redact::MASK;
 pub(crate) use redact::is_secret;
+pub use routing::{Routing, RoutingMode, RoutingTable};
 pub use schema::json_schema;
 pub use settings::{
     AuthMode, AuthSettings, Backend, DatabaseSettings, DeploymentSettings, GatewaySettings, GuardrailConfig,
     GuardrailProvider, GuardrailSettings, MissingTool, ServerSettings, Settings, TaskSettings, ToolSearchSettings,
 };
+pub use source::{Content, Signature, Source};
 pub use transport::legal as is_legal_header_value;
 
 /// A configuration that cannot be used; the message names the file and key, and never a secret's value (exit 78).

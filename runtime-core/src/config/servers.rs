@@ -1,22 +1,18 @@
 //! Reading `extensions_config.json` (BEHAVIOURS D, K, 121).
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::environment::reference;
 use super::extensions::{DEFAULT_INIT_TIMEOUT, Definition, Interceptor};
+use super::routing::RoutingTable;
 use super::{ConfigError, CredentialSource, Environment, Extensions, ServerConfig, Transport, transport};
 use crate::task::Toolset;
 use crate::task::limits::{SERVER_NAME_MAX_CHARS, TASK_NAME_MAX_CHARS};
 
-/// Where servers are looked for when nothing names a file.
-const PLACES: [&str; 4] =
-    ["extensions_config.json", "../extensions_config.json", "mcp_config.json", "../mcp_config.json"];
-/// Variables that name the file; the first wins (142).
-const VARIABLES: [&str; 2] = ["MCP_TASKD_EXTENSIONS_CONFIG_PATH", "DEER_FLOW_EXTENSIONS_CONFIG_PATH"];
 /// Keys of a server that this program reads.
 const SERVER_KEYS: [&str; 20] = [
     "enabled",
@@ -42,18 +38,6 @@ const SERVER_KEYS: [&str; 20] = [
 ];
 
 impl Extensions {
-    /// Loads the servers: `explicit` (a flag), the environment, then the usual places below `directory` (76).
-    ///
-    /// Finding nothing is no error; a named file that is not there is one.
-    pub fn load(explicit: Option<&Path>, environment: &Environment, directory: &Path) -> Result<Self, ConfigError> {
-        let Some(path) = find(explicit, environment, directory)? else {
-            return Ok(Self::default());
-        };
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| ConfigError(format!("{} cannot be read: {error}", path.display())))?;
-        Self::parse(&text, &path, environment)
-    }
-
     /// Reads the text of a file; `path` is for messages.
     pub fn parse(text: &str, path: &Path, environment: &Environment) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
@@ -149,17 +133,6 @@ impl Extensions {
     }
 }
 
-fn find(explicit: Option<&Path>, environment: &Environment, directory: &Path) -> Result<Option<PathBuf>, ConfigError> {
-    let named = explicit.map(|path| (path.to_owned(), "--extensions-config".to_owned())).or_else(|| {
-        VARIABLES.iter().find_map(|name| environment.non_empty(name).map(|path| (path.into(), format!("${name}"))))
-    });
-    match named {
-        Some((path, _)) if path.is_file() => Ok(Some(path)),
-        Some((path, by)) => Err(ConfigError(format!("{by}: there is no file {}", path.display()))),
-        None => Ok(PLACES.iter().map(|place| directory.join(place)).find(|path| path.is_file())),
-    }
-}
-
 /// What is wrong, without quoting the file: the text near an error may be a secret.
 fn kind(error: &serde_json::Error) -> &'static str {
     match error.classify() {
@@ -233,7 +206,7 @@ impl Reader<'_> {
         }
         let enabled = self.flag("enabled")?.unwrap_or(true);
         let toolsets = self.toolsets(name)?;
-        self.routing()?;
+        let routes = RoutingTable::read(self.members).map_err(|(key, what)| self.error(&key, &what))?;
         let max_concurrent_calls = self.calls()?;
         let session_init_timeout = match self.members.get("session_init_timeout") {
             None => Some(DEFAULT_INIT_TIMEOUT),
@@ -262,6 +235,7 @@ impl Reader<'_> {
         server.max_concurrent_calls = max_concurrent_calls;
         server.toolsets = toolsets;
         server.credentials = credentials;
+        server.routes = routes;
         Ok(server)
     }
 
@@ -308,23 +282,6 @@ impl Reader<'_> {
             }
         }
         Ok(on)
-    }
-
-    /// `routing` takes no unknown keys (80).
-    fn routing(&self) -> Result<(), ConfigError> {
-        let Some(value) = self.get("routing") else { return Ok(()) };
-        let Value::Object(members) = value else { return Err(self.error("routing", "must be an object")) };
-        for key in members.keys() {
-            if !["mode", "priority", "keywords"].contains(&key.as_str()) {
-                return Err(
-                    self.error("routing", &format!("has the unknown key {key}; known are mode, priority, keywords"))
-                );
-            }
-        }
-        match members.get("mode").map(Value::as_str) {
-            None | Some(Some("off" | "prefer")) => Ok(()),
-            _ => Err(self.error("routing.mode", "must be off or prefer")),
-        }
     }
 
     fn toolsets(&self, server: &str) -> Result<Vec<Toolset>, ConfigError> {
