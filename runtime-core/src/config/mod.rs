@@ -3,6 +3,7 @@
 mod canonical;
 mod check;
 mod drift;
+pub mod edit;
 mod environment;
 mod extensions;
 mod load;

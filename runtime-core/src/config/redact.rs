@@ -87,12 +87,38 @@ fn mask_args(value: &mut Value) {
             }
             continue;
         }
-        match text.split_once('=') {
-            Some((name, _)) if is_secret(name) => *text = format!("{name}={MASK}"),
+        match (text.split_once('='), text.split_once(": ")) {
+            (Some((name, _)), _) if is_secret(name) => *text = format!("{name}={MASK}"),
+            // A header, as `--header` takes it.
+            (_, Some((name, _))) if is_secret(name) => *text = format!("{name}: {MASK}"),
             _ if text.starts_with('-') && is_secret(text) => next_is_secret = true,
+            _ if is_token(text) => MASK.clone_into(text),
             _ => mask_url(text),
         }
     }
+}
+
+/// Whether a text is a token by its looks: what well-known services begin theirs with.
+fn is_token(text: &str) -> bool {
+    const BEGINNINGS: [&str; 14] = [
+        "sk-",
+        "sk_",
+        "ghp_",
+        "gho_",
+        "ghs_",
+        "github_pat_",
+        "glpat-",
+        "xoxb-",
+        "xoxp-",
+        "xapp-",
+        "AKIA",
+        "AIza",
+        "hf_",
+        "eyJ",
+    ];
+    let text = text.strip_prefix("Bearer ").unwrap_or(text);
+    let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+    text.len() >= 16 && is_word && BEGINNINGS.iter().any(|beginning| text.starts_with(beginning))
 }
 
 /// Masks the user part of a URL, and query parameters named like secrets.
@@ -148,7 +174,7 @@ mod tests {
             "url": "https://u:pw@h.example/p?api_key=k&x=1#f",
             "env": {"A": "plain"},
             "headers": {"X": "v", "Y": ""},
-            "args": ["--api-key", "k1", "--token=k2", "$REF", "--secret", "$REF", "postgres://u:p@h/db", "plain"],
+            "args": ["--header", "Authorization: Bearer k0", "ghp_0123456789abcdef", "--api-key", "k1", "--token=k2", "$REF", "--secret", "$REF", "postgres://u:p@h/db", "plain"],
             "oauth": {"client_id": "id", "client_secret": "s", "token_field": "access_token", "refresh_skew_seconds": 60},
             "user_auth": {"users": {"ada": "Bearer x"}},
             "headers_from_context": {"headers": {"Authorization": "tenant_token"}},
@@ -160,7 +186,7 @@ mod tests {
                 "url": "https://***@h.example/p?api_key=***&x=1#f",
                 "env": {"A": "***"},
                 "headers": {"X": "***", "Y": ""},
-                "args": ["--api-key", "***", "--token=***", "$REF", "--secret", "$REF", "postgres://***@h/db", "plain"],
+                "args": ["--header", "Authorization: ***", "***", "--api-key", "***", "--token=***", "$REF", "--secret", "$REF", "postgres://***@h/db", "plain"],
                 "oauth": {"client_id": "id", "client_secret": "***", "token_field": "access_token", "refresh_skew_seconds": 60},
                 "user_auth": {"users": {"ada": "***"}},
                 "headers_from_context": {"headers": {"Authorization": "tenant_token"}},

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-use crate::config::{ConfigError, Extensions, Transport};
+use crate::config::{ConfigError, Extensions, ServerConfig, Transport};
 
 pub use http::BODY_MAX_BYTES;
 
@@ -169,24 +169,50 @@ impl std::fmt::Debug for Upstreams {
     }
 }
 
+/// Makes servers callable: what all of them share.
+pub struct Factory {
+    clients: http::Clients,
+    pool: Arc<stdio::Pool>,
+    options: Options,
+}
+
+impl std::fmt::Debug for Factory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Factory").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Factory {
+    /// Connects to nothing.
+    pub fn new(options: &Options) -> Result<Self, ConfigError> {
+        Ok(Self {
+            clients: http::Clients::new()?,
+            pool: Arc::new(stdio::Pool::new(options.max_stdio_sessions)),
+            options: options.clone(),
+        })
+    }
+
+    /// Makes a server callable; connects to it with its first call.
+    pub fn open(&self, server: &ServerConfig) -> Result<SharedUpstream, ConfigError> {
+        let refused = |what: &str| ConfigError(format!("mcpServers.{}.{what}", server.name));
+        Ok(match &server.transport {
+            Transport::Http { url, headers } => Arc::new(http::HttpUpstream::new(server, url, headers, &self.clients)?),
+            Transport::Stdio { .. } => Arc::new(
+                stdio::StdioUpstream::new(server, &self.options, &self.pool)
+                    .ok_or_else(|| refused("type is not stdio"))?,
+            ),
+            Transport::Sse { .. } => return Err(refused("type: sse is not supported by this version (use http)")),
+        })
+    }
+
+    /// The enabled servers of `extensions`.
+    pub fn open_all(&self, extensions: &Extensions) -> Result<Upstreams, ConfigError> {
+        let enabled = extensions.servers.values().filter(|server| server.enabled);
+        enabled.map(|server| Ok((server.name.clone(), self.open(server)?))).collect()
+    }
+}
+
 /// Makes the enabled servers of `extensions` callable; connects to none of them yet.
 pub fn build(extensions: &Extensions, options: &Options) -> Result<Upstreams, ConfigError> {
-    let clients = http::Clients::new()?;
-    let pool = Arc::new(stdio::Pool::new(options.max_stdio_sessions));
-    extensions
-        .servers
-        .values()
-        .filter(|server| server.enabled)
-        .map(|server| {
-            let refused = |what: &str| ConfigError(format!("mcpServers.{}.{what}", server.name));
-            let upstream: SharedUpstream = match &server.transport {
-                Transport::Http { url, headers } => Arc::new(http::HttpUpstream::new(server, url, headers, &clients)?),
-                Transport::Stdio { .. } => Arc::new(
-                    stdio::StdioUpstream::new(server, options, &pool).ok_or_else(|| refused("type is not stdio"))?,
-                ),
-                Transport::Sse { .. } => return Err(refused("type: sse is not supported by this version (use http)")),
-            };
-            Ok((server.name.clone(), upstream))
-        })
-        .collect()
+    Factory::new(options)?.open_all(extensions)
 }
