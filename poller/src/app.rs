@@ -113,7 +113,7 @@ pub struct Process {
     pub daemon: Daemon,
     runtime: Runtime,
     backing: Backing,
-    refreshing: tokio::task::JoinHandle<()>,
+    background: [tokio::task::JoinHandle<()>; 2],
 }
 
 impl Process {
@@ -129,7 +129,7 @@ impl Process {
         let metrics =
             Metrics::register(&registry, store.backend(), SystemClock.now_ms()).map_err(anyhow::Error::from)?;
         let polls = polls && settings.mcp_tasks.enabled;
-        let mut runtime = wiring::start(configuration, &store, role, polls, &registry).await?;
+        let mut runtime = wiring::start(configuration, &backing, role, polls, &registry).await?;
 
         let pulse = runtime.pulse.take().unwrap_or_else(|| Box::new(|| Duration::ZERO));
         let lease = runtime.lease.take().unwrap_or_else(|| Box::new(|| true));
@@ -138,6 +138,7 @@ impl Process {
             queries: store.clone(),
             registry: store,
             tools: Arc::clone(&runtime.tools),
+            live: Arc::clone(&runtime.live),
             policy: settings.mcp_tasks.policy(),
             builtin_tools: settings.gateway.builtin_tools,
             authenticator: Arc::new(authenticator(settings)?),
@@ -150,8 +151,12 @@ impl Process {
             let daemon = daemon.clone();
             async move { daemon.metrics.refresh(daemon.queries, daemon.clock, daemon.policy, daemon.shutdown).await }
         });
+        let following = tokio::spawn({
+            let (live, shutdown) = (Arc::clone(&daemon.live), shutdown.clone());
+            async move { live.run(shutdown.soft()).await }
+        });
         daemon.health.set_started();
-        Ok(Self { daemon, runtime, backing, refreshing })
+        Ok(Self { daemon, runtime, backing, background: [refreshing, following] })
     }
 
     /// The store that it runs on.
@@ -171,7 +176,7 @@ impl Process {
             () = draining => true,
             () = shutdown.hard().cancelled() => false,
         };
-        self.refreshing.abort();
+        self.background.iter().for_each(tokio::task::JoinHandle::abort);
         if drained { Ok(()) } else { Err(cut_short()) }
     }
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mcp_taskd_core::catalog::Tool;
+use mcp_taskd_core::catalog::{Live, Tool, Withheld};
 use mcp_taskd_core::clock::{Clock, Millis};
 use mcp_taskd_core::service::{Access, AgentCancel, Service, ServiceError, Submit, Submitted};
 use mcp_taskd_core::store::{Page, Queries, Registry, TaskFilter};
 use mcp_taskd_core::task::{Policy, TaskRecord};
 use mcp_taskd_core::upstream::{CallError, Scope};
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 
 use crate::auth::Authenticator;
 use crate::health::Health;
@@ -92,6 +93,12 @@ pub trait Tools: Send + Sync {
     /// What was wrong with it when it was last looked at; asks no server.
     fn last_problems(&self) -> Vec<String>;
 
+    /// What agents did not see when it was last looked at, and why; asks no server.
+    fn last_withheld(&self) -> Vec<Withheld>;
+
+    /// Counts the times that agents were given other tools to see.
+    fn versions(&self) -> watch::Receiver<u64>;
+
     /// Calls an ordinary tool; the answer is the server's own `CallToolResult`.
     async fn call(&self, tool: &Tool, arguments: &RawValue, scope: &Scope) -> Result<Box<RawValue>, CallError>;
 }
@@ -107,6 +114,8 @@ pub struct Daemon {
     pub registry: Arc<dyn Registry>,
     /// The catalogue.
     pub tools: Arc<dyn Tools>,
+    /// The configuration that it follows.
+    pub live: Arc<Live>,
     /// The threshold of degraded tracking.
     pub policy: Policy,
     /// Whether the daemon's own three tools are shown.

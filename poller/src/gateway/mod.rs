@@ -108,7 +108,12 @@ fn unknown_tool(name: &str) -> ErrorData {
 
 impl ServerHandler for Gateway {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        // Over HTTP every request stands alone: there is no connection to send a notification on.
+        let capabilities = match &self.local {
+            Some(_) => ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build(),
+            None => ServerCapabilities::builder().enable_tools().build(),
+        };
+        ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("mcp-taskd", env!("CARGO_PKG_VERSION")))
             .with_instructions(INSTRUCTIONS)
     }

@@ -39,8 +39,23 @@ where
     let writing = tokio::spawn(pump_out(from_rmcp, output, open));
 
     let serving = async {
+        let mut versions = gateway.daemon.tools.versions();
         let running = gateway.serve_with_ct((rmcp_input, rmcp_output), shutdown.soft().child_token()).await?;
-        running.waiting().await?;
+        let peer = running.peer().clone();
+        let telling = async {
+            while versions.changed().await.is_ok() {
+                if peer.notify_tool_list_changed().await.is_err() {
+                    break;
+                }
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            ended = running.waiting() => {
+                ended?;
+            }
+            () = telling => {}
+        }
         anyhow::Ok(())
     };
     let served = tokio::select! {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use mcp_taskd_core::catalog::Tool;
+use mcp_taskd_core::config::Routing;
 use mcp_taskd_core::task::{Json, Status};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -25,6 +26,7 @@ fn stub() -> Stub {
             raw_name: raw_name.into(),
             definition: raw(definition),
             toolset: submits.then(|| Arc::new(record.binding.toolset.clone())),
+            routing: Routing::default(),
         })
     };
     let tools = vec![

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::ServerConfig;
+use super::{Extensions, ServerConfig};
 
 /// What only agents see: it may change under a running task (33).
 const FOR_AGENTS: [&str; 4] = ["description", "routing", "tools", "tool_name_prefix"];
@@ -18,6 +18,17 @@ impl ServerConfig {
     /// A digest of what a running task depends on: the definition less what only agents see (33).
     pub fn task_digest(&self) -> String {
         digest(&Value::Object(canonical(self.definition.expose(), &FOR_AGENTS)))
+    }
+}
+
+impl Extensions {
+    /// A digest of `mcpInterceptors`, of which one alone may stand without a list (127).
+    pub fn interceptors_digest(&self) -> String {
+        digest(&match self.document.expose().get("mcpInterceptors") {
+            None | Some(Value::Null) => Value::Array(Vec::new()),
+            Some(list @ Value::Array(_)) => list.clone(),
+            Some(entry) => Value::Array(vec![entry.clone()]),
+        })
     }
 }
 
@@ -46,7 +57,7 @@ fn is_default(key: &str, value: &Value) -> bool {
 }
 
 /// The digest of a document, whatever the order of its keys.
-pub(super) fn digest(document: &Value) -> String {
+fn digest(document: &Value) -> String {
     let mut document = document.clone();
     document.sort_all_objects();
     hex(&Sha256::digest(document.to_string()))
@@ -68,7 +79,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::super::{Environment, Extensions};
+    use super::super::Environment;
     use super::*;
 
     fn server(definition: &Value) -> ServerConfig {

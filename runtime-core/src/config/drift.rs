@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
 use super::Extensions;
-use super::canonical::digest;
 
 /// What the tasks of this process depend on, as it was at start.
 ///
@@ -26,14 +23,9 @@ impl Frozen {
     /// What the enabled servers with toolsets are, and the interceptors before them.
     pub fn of(extensions: &Extensions) -> Self {
         let servers = extensions.servers.values().filter(|server| server.has_toolsets());
-        let interceptors = match extensions.document.expose().get("mcpInterceptors") {
-            None | Some(Value::Null) => Value::Array(Vec::new()),
-            Some(list @ Value::Array(_)) => list.clone(),
-            Some(entry) => Value::Array(vec![entry.clone()]),
-        };
         Self {
             servers: servers.map(|server| (server.name.clone(), server.task_digest())).collect(),
-            interceptors: digest(&interceptors),
+            interceptors: extensions.interceptors_digest(),
         }
     }
 
@@ -60,7 +52,7 @@ impl Frozen {
 mod tests {
     use std::path::Path;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::Environment;
     use super::*;

@@ -9,6 +9,7 @@ use secrecy::SecretString;
 use serde_json::Value;
 
 use super::routing::RoutingTable;
+use super::source::Signature;
 use crate::task::Toolset;
 
 /// [`ServerConfig::session_init_timeout`] where the file says nothing (81).
@@ -19,6 +20,8 @@ pub(super) const DEFAULT_INIT_TIMEOUT: Duration = Duration::from_mins(1);
 pub struct Extensions {
     /// Where it was read from; none where no file was found.
     pub path: Option<PathBuf>,
+    /// What tells the file that was read from another; none where no file was.
+    pub signature: Option<Signature>,
     /// `mcpServers`.
     pub servers: IndexMap<String, ServerConfig>,
     /// `mcpInterceptors`.

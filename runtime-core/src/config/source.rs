@@ -89,14 +89,20 @@ impl Content {
             return Err(wrong(&format!("it has more than {MAX_BYTES} bytes")));
         }
         let bytes = std::fs::read(&path).map_err(|error| wrong(&error.to_string()))?;
-        let sha256 = hex(&Sha256::digest(&bytes));
         let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8"))?;
-        Ok(Self { signature: Signature { path: path.clone(), sha256 }, path, text })
+        Ok(Self::of(path, text))
+    }
+
+    /// What `path` would be with this text.
+    pub fn of(path: PathBuf, text: String) -> Self {
+        let sha256 = hex(&Sha256::digest(&text));
+        Self { signature: Signature { path: path.clone(), sha256 }, path, text }
     }
 
     /// What it means.
     pub fn parse(&self, environment: &Environment) -> Result<Extensions, ConfigError> {
-        Extensions::parse(&self.text, &self.path, environment)
+        let extensions = Extensions::parse(&self.text, &self.path, environment)?;
+        Ok(Extensions { signature: Some(self.signature.clone()), ..extensions })
     }
 }
 

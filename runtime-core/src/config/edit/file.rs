@@ -27,7 +27,7 @@ pub enum FileError {
 
 /// The file while nobody else writes it: neither in this process nor in another that asks for the lock.
 #[derive(Debug)]
-pub struct Locked {
+pub(super) struct Locked {
     /// Where it really is, links followed.
     target: PathBuf,
     _lock: File,
@@ -36,7 +36,7 @@ pub struct Locked {
 impl Locked {
     /// Waits for the lock, ten seconds at most; blocks. The lock is a file beside the target, since the target itself is
     /// another one after each write.
-    pub fn wait(path: &Path) -> Result<Self, FileError> {
+    pub(super) fn wait(path: &Path) -> Result<Self, FileError> {
         let target = target(path)?;
         let lock_path = beside(&target, "lock");
         let mut options = OpenOptions::new();
@@ -57,7 +57,7 @@ impl Locked {
 
     /// Puts `text` in the place of what is there, which keeps its mode and its owner; a new file is its user's alone. After a
     /// crash the file is either the old one or the new one.
-    pub fn write(&self, text: &str) -> Result<(), FileError> {
+    pub(super) fn write(&self, text: &str) -> Result<(), FileError> {
         self.replace(text).map_err(|error| io_error(&self.target, error))
     }
 

@@ -1,9 +1,11 @@
 //! Changing `mcpServers` in the extensions file as an administrator asks (BEHAVIOURS L): from the raw document to the next
-//! one, purely; [`file`] reads and writes.
+//! one, purely; [`Editor`] reads, checks and
+//! writes.
 //!
 //! Everything here works on the file as it is written, never on what its references expand to: what is shown is masked from
 //! it, and what is kept is kept as it stood there.
 
+mod editor;
 mod file;
 mod launch;
 mod mask;
@@ -15,7 +17,8 @@ use serde_json::{Map, Value};
 
 use super::environment::Environment;
 
-pub use file::{FileError, Locked};
+pub use editor::{EditError, Editor};
+pub use file::FileError;
 pub use launch::LaunchPolicy;
 
 /// What an administrator asks for.
@@ -56,13 +59,13 @@ pub enum Refused {
 }
 
 /// The servers of a document as they may be shown, in its order (84, 85, 141).
-pub fn shown(document: &Value) -> Map<String, Value> {
+fn shown(document: &Value) -> Map<String, Value> {
     let servers = servers(document);
     servers.into_iter().map(|(name, server)| (name, mask::masked(&server))).collect()
 }
 
 /// The document after `change`. Everything but `mcpServers` stays as it is, in its order (83, 86).
-pub fn apply(document: &Value, change: &Change, policy: &LaunchPolicy) -> Result<Value, Refused> {
+fn apply(document: &Value, change: &Change, policy: &LaunchPolicy) -> Result<Value, Refused> {
     let stored = servers(document);
     let next = match change {
         Change::ReplaceAll(sent) => {
@@ -100,7 +103,7 @@ pub fn apply(document: &Value, change: &Change, policy: &LaunchPolicy) -> Result
 }
 
 /// The names of the servers that differ between two documents, or are new in `next`.
-pub fn changed(before: &Value, next: &Value) -> Vec<String> {
+fn changed(before: &Value, next: &Value) -> Vec<String> {
     let before = servers(before);
     let differs = |(name, server): (String, Value)| (before.get(&name) != Some(&server)).then_some(name);
     servers(next).into_iter().filter_map(differs).collect()

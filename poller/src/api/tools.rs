@@ -1,0 +1,56 @@
+//! The catalogue: what agents see, with routing data, and what they do not see and why (BEHAVIOURS 128, 143, 147, 150).
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use mcp_taskd_core::config::Routing;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::Api;
+use super::thread::json;
+use crate::auth::Identity;
+
+#[derive(Serialize)]
+struct CatalogueTool<'a> {
+    name: &'a str,
+    server: &'a str,
+    raw_name: &'a str,
+    task: Option<&'a str>,
+    routing: &'a Routing,
+    definition: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct Withheld<'a> {
+    name: &'a str,
+    servers: &'a [String],
+    reason: &'static str,
+}
+
+#[derive(Serialize)]
+struct Catalogue<'a> {
+    tools: Vec<CatalogueTool<'a>>,
+    withheld: Vec<Withheld<'a>>,
+    problems: &'a [String],
+}
+
+/// `GET /api/mcp/tools`.
+pub async fn tools(State(api): State<Api>, _: Identity) -> Response {
+    let tools = &api.daemon.tools;
+    let visible = tools.tools().await;
+    let (withheld, mut problems) = (tools.last_withheld(), tools.last_problems());
+    problems.extend(api.daemon.live.last_reload().error);
+    let visible = visible.iter().map(|tool| CatalogueTool {
+        name: &tool.name,
+        server: &tool.server,
+        raw_name: &tool.raw_name,
+        task: tool.toolset.as_ref().map(|toolset| toolset.name.as_str()),
+        routing: &tool.routing,
+        definition: &tool.definition,
+    });
+    let withheld =
+        withheld.iter().map(|tool| Withheld { name: &tool.name, servers: &tool.servers, reason: tool.why.as_str() });
+    let catalogue = Catalogue { tools: visible.collect(), withheld: withheld.collect(), problems: &problems };
+    json(StatusCode::OK, &catalogue)
+}
