@@ -2,5 +2,6 @@
 
 mod catalogue;
 mod http;
+mod live;
 mod setup;
 mod stdio;
