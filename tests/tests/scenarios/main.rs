@@ -2,6 +2,7 @@
 
 mod audit;
 mod cli;
+mod configuration;
 mod databases;
 mod fleet;
 mod kills;
