@@ -57,7 +57,7 @@ impl Document {
 
 /// `GET /api/mcp/config`, and `GET /api/mcp/servers`, which is the older name.
 pub async fn show(State(api): State<Api>, _: AdminCaller) -> Result<Response, Problem> {
-    Ok(shown(api.daemon.live.shown().await?))
+    Ok(shown(&api.daemon.live.shown().await?))
 }
 
 /// `PUT /api/mcp/config`: these servers instead of all there are.
@@ -155,10 +155,10 @@ async fn edit(api: &Api, admin: &AdminCaller, params: &Params, change: Change) -
     };
     let servers = api.daemon.live.edit(change, after_restart).await?;
     tracing::info!(user = admin.0.user_id, change = what, server = name, "the extensions file is changed");
-    Ok(shown(servers))
+    Ok(shown(&servers))
 }
 
-fn shown(servers: Map<String, Value>) -> Response {
+fn shown(servers: &Map<String, Value>) -> Response {
     answer(StatusCode::OK, &json!({ "mcp_servers": servers }))
 }
 

@@ -48,7 +48,7 @@ where
                     break;
                 }
             }
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         tokio::select! {
             ended = running.waiting() => {

@@ -59,16 +59,18 @@ impl Editor {
         // Only now, since whoever held the lock has written.
         let before = if there { document(&Content::read(path.clone())?)? } else { Value::Object(Map::new()) };
         let next = apply(&before, change, &self.policy)?;
-        if next.to_string() != before.to_string() {
-            let text = format!("{next:#}\n");
-            self.check(&before, &next, Content::of(path, text.clone()), after_restart)?;
-            locked.write(&text)?;
+        // As texts: another order is a change too.
+        let text = |document: &Value| format!("{document:#}\n");
+        if text(&next) != text(&before) {
+            let content = Content::of(path, text(&next));
+            self.check(&before, &next, &content, after_restart)?;
+            locked.write(&content.text)?;
         }
         Ok(shown(&next))
     }
 
     /// Whether this process could load what is about to be written.
-    fn check(&self, before: &Value, next: &Value, content: Content, after_restart: bool) -> Result<(), EditError> {
+    fn check(&self, before: &Value, next: &Value, content: &Content, after_restart: bool) -> Result<(), EditError> {
         let invalid = |error: ConfigError| Refused::Invalid(plain(&error.0, &content.path));
         let extensions = content.parse(&self.source.environment).map_err(invalid)?;
         check(&self.settings, &extensions).map_err(invalid)?;

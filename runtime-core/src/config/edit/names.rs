@@ -32,11 +32,10 @@ pub(super) fn check(server: &Map<String, Value>) -> Result<(), String> {
 
 fn names(value: Option<&Value>, at: &str) -> Result<(), String> {
     match value {
-        None | Some(Value::Null) => Ok(()),
         Some(Value::Object(members)) if members.keys().any(|name| name.trim().is_empty()) => {
             Err(format!("{at} has a blank name"))
         }
-        Some(Value::Object(_)) => Ok(()),
+        None | Some(Value::Null | Value::Object(_)) => Ok(()),
         Some(_) => Err(format!("{at} must be an object")),
     }
 }

@@ -101,7 +101,7 @@ fn screened(program: &str, args: &[&str]) -> Option<String> {
         "php" => ("rBRE", "run"),
         _ => ("ce", "eval exec command call"),
     };
-    if family(program) == "deno" && args.iter().any(|arg| *arg == "eval") {
+    if family(program) == "deno" && args.contains(&"eval") {
         return Some("eval".to_owned());
     }
     args.iter().find_map(|arg| if is_option(arg) { flag(arg, letters, words) } else { None })
