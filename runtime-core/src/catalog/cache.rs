@@ -38,6 +38,8 @@ struct Slot {
     failures: u32,
     failed_at: Option<Instant>,
     running: bool,
+    /// Whether a caller waits for it to be asked once more.
+    again: bool,
 }
 
 /// The cache, server by server.
@@ -86,7 +88,15 @@ impl Cache {
 
     fn fresh(&mut self, given: Given) -> Slot {
         self.tickets += 1;
-        Slot { given, ticket: self.tickets, discovered: None, failures: 0, failed_at: None, running: false }
+        Slot {
+            given,
+            ticket: self.tickets,
+            discovered: None,
+            failures: 0,
+            failed_at: None,
+            running: false,
+            again: false,
+        }
     }
 
     /// Whether there has been anything to see yet.
@@ -101,25 +111,24 @@ impl Cache {
 
     /// What is known, once every server has answered or failed.
     pub(super) fn complete(&self) -> Option<Arc<View>> {
-        self.slots.iter().all(|slot| slot.discovered.is_some()).then(|| Arc::clone(&self.view))
+        self.slots.iter().all(|slot| slot.discovered.is_some() && !slot.again).then(|| Arc::clone(&self.view))
     }
 
-    /// A caller begins to look: where all servers failed, there is nothing to show it, and it has them asked again.
-    pub(super) fn begin(&mut self, now: Instant) {
-        let is_over = |slot: &Slot| {
-            matches!(slot.discovered, Some(Err(_)))
-                && !slot.running
-                && slot.failed_at.is_none_or(|at| now >= at + FLOOR)
-        };
+    /// A caller begins to look: where all servers failed, there is nothing to show it, and it has them asked again. Whether
+    /// they failed before, so that it should not wait for ever.
+    pub(super) fn begin(&mut self, now: Instant) -> bool {
+        let is_over = |slot: &Slot| !slot.running && slot.failed_at.is_some_and(|at| now >= at + FLOOR);
         if self.slots.iter().all(is_over) {
-            self.slots.iter_mut().for_each(|slot| slot.discovered = None);
+            self.slots.iter_mut().for_each(|slot| slot.again = true);
         }
+        self.slots.iter().all(|slot| slot.failed_at.is_some())
     }
 
     /// Whom to ask now: who failed some time ago, and with `first` who was not asked yet.
     pub(super) fn due(&mut self, now: Instant, first: bool) -> Vec<Ask> {
         let is_due = |slot: &Slot| match (&slot.discovered, slot.failed_at) {
             (None, _) => first,
+            _ if slot.again => true,
             (Some(Err(_)), Some(at)) => {
                 now >= at + MIN_RETRY.saturating_mul(1 << slot.failures.saturating_sub(1).min(5)).min(MAX_RETRY)
             }
@@ -137,7 +146,7 @@ impl Cache {
     /// Takes an answer in; one to a ticket that is no longer valid is discarded. Whether agents now see other tools.
     pub(super) fn record(&mut self, ticket: u64, discovered: Discovered, now: Instant) -> bool {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.ticket == ticket) else { return false };
-        slot.running = false;
+        (slot.running, slot.again) = (false, false);
         if discovered.is_ok() {
             (slot.failures, slot.failed_at) = (0, None);
         } else {

@@ -16,6 +16,8 @@ use crate::upstream::Upstreams;
 
 /// Bounds a discovery where the server's configuration does not (99).
 const MAX_DISCOVERY: Duration = Duration::from_mins(5);
+/// How long a caller waits where every server has failed before: the daemon's own tools are to be seen meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The tools of all enabled servers, cached server by server.
 pub struct Catalog {
@@ -66,9 +68,17 @@ impl Catalog {
     /// What agents see.
     ///
     /// Asks every server that was not asked yet and waits for all of them, at most for the longest `session_init_timeout`;
-    /// otherwise answers from the cache, and servers that failed are asked again in the background.
+    /// otherwise answers from the cache, and servers that failed are asked again in the background. Where all of them failed
+    /// before, they are asked again at once, and waited for a few seconds (95).
     pub async fn view(&self) -> Arc<View> {
-        self.inner.cache().begin(Instant::now());
+        let all_failed = self.inner.cache().begin(Instant::now());
+        if !all_failed {
+            return self.settled().await;
+        }
+        timeout(PATIENCE, self.settled()).await.unwrap_or_else(|_| self.last_view())
+    }
+
+    async fn settled(&self) -> Arc<View> {
         loop {
             let changed = self.inner.changed.notified();
             // On tasks of their own, so that a caller that goes away costs the others nothing. A change in between makes

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::super::redact::MASK;
+use super::super::redact::{self, MASK};
 
 /// A mask that stands for nothing.
 pub(super) fn unknown(at: &str) -> String {
@@ -58,18 +58,21 @@ fn item(items: &[Value], index: usize, shown: &[Value], stored: &[Value], at: &s
     restored(sent, shown, stored, &format!("{at}[{index}]"))
 }
 
-/// A URL whose masked user part and masked parameters are those of the stored one.
+/// A URL whose masked parts are those of the stored one: all before the parameters, or the user alone; and each parameter.
 fn url(sent: &str, stored: &str) -> Option<String> {
+    let mut shown = stored.to_owned();
+    redact::mask_url(&mut shown);
+    let head = |url: &str| url.split('?').next().unwrap_or_default().to_owned();
+    let sent = match sent.strip_prefix(&head(&shown)) {
+        Some(rest) if rest.is_empty() || rest.starts_with('?') => format!("{}{rest}", head(stored)),
+        _ => sent.to_owned(),
+    };
     let (scheme, rest) = sent.split_once("://")?;
     let (_, old) = stored.split_once("://")?;
-    let user = |rest: &str| {
-        let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
-        authority.rsplit_once('@').map(|(user, _)| user.to_owned())
-    };
-    let rest = match (rest.strip_prefix(&format!("{MASK}@")), user(old)) {
-        (Some(rest), Some(user)) => format!("{user}@{rest}"),
-        (Some(_), None) => return None,
-        (None, _) => rest.to_owned(),
+    let authority = &old[..old.find(['/', '?', '#']).unwrap_or(old.len())];
+    let rest = match rest.strip_prefix(&format!("{MASK}@")) {
+        Some(rest) => format!("{}@{rest}", authority.rsplit_once('@')?.0),
+        None => rest.to_owned(),
     };
     let Some((path, query)) = rest.split_once('?') else { return Some(format!("{scheme}://{rest}")) };
     let values: Vec<(&str, &str)> = old
@@ -104,5 +107,8 @@ mod tests {
         assert_eq!(url("https://***@other.example/"), "https://u:p@other.example/");
         assert_eq!(url("https://h.example/mcp?token=***"), "https://h.example/mcp?token=***", "it never had one");
         assert_eq!(super::url("https://***@h/", "https://h/"), None);
+        let in_path = "https://h/s/4f9c1de0a7b24c6e9d13/mcp?x=1";
+        assert_eq!(super::url("https://h/s/***/mcp?x=2", in_path).unwrap(), "https://h/s/4f9c1de0a7b24c6e9d13/mcp?x=2");
+        assert_eq!(super::url("https://h/other/***/mcp", in_path).unwrap(), "https://h/other/***/mcp", "left as it is");
     }
 }
