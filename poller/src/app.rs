@@ -21,6 +21,7 @@ use crate::gateway::{self, Caller, Gateway};
 use crate::health::Health;
 use crate::lifecycle::Shutdown;
 use crate::metrics::Metrics;
+use crate::supervisor;
 use crate::wiring::{self, Backing, Configuration, Origins, Runtime};
 
 /// How long an unreachable store is retried at start.
@@ -234,6 +235,7 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
         servers.spawn(run_server(admin, api::admin(daemon), closing.clone()));
     }
 
+    let attending = tokio::spawn(supervisor::attend(process.daemon.clone()));
     let failed = tokio::select! {
         () = shutdown.soft().cancelled() => None,
         ended = servers.join_next() => Some(match ended {
@@ -241,6 +243,7 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
             _ => Failure::failed("a listener ended unasked"),
         }),
     };
+    supervisor::stopping();
     // Probes and reads are answered to the end of the drain, so that a load balancer sees it.
     let stopped = process.stop().await;
     closing.cancel();
@@ -249,6 +252,7 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
         // Requests that are still open get no answer.
         () = shutdown.hard().cancelled() => Err(cut_short()),
     };
+    attending.abort();
     match failed {
         Some(failure) => Err(failure),
         None => stopped.and(closed),

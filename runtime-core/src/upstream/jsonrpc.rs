@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallError, CallErrorKind};
+use super::{CallError, CallErrorKind, ToolCall};
 use crate::task::limits::{SNIPPET_MAX_CHARS, clip};
 
 /// The stateless protocol.
@@ -34,15 +34,20 @@ pub(super) struct Request<'a> {
     pub(super) cursor: Option<&'a str>,
     /// Members of `params._meta`.
     pub(super) meta: &'a [(&'a str, &'a str)],
+    /// Whether the server is told when nobody waits for the answer any more. It is not for a task's calls, which are short:
+    /// with the Python SDK's 1.x such a message ends the whole session, and with it every other call on it, where the tool
+    /// does not stop at once.
+    pub(super) told: bool,
 }
 
 impl<'a> Request<'a> {
     pub(super) fn new(method: &'static str) -> Self {
-        Self { method, name: None, arguments: None, cursor: None, meta: &[] }
+        Self { method, name: None, arguments: None, cursor: None, meta: &[], told: true }
     }
 
-    pub(super) fn call(tool: &'a str, arguments: &'a RawValue, meta: &'a [(&'a str, &'a str)]) -> Self {
-        Self { name: Some(tool), arguments: Some(arguments), meta, ..Self::new("tools/call") }
+    pub(super) fn call(call: &ToolCall<'a>) -> Self {
+        let (name, arguments) = (Some(call.tool), Some(call.arguments));
+        Self { name, arguments, meta: call.meta, told: !call.of_task(), ..Self::new("tools/call") }
     }
 
     /// The request's text, on one line.
@@ -221,6 +226,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::upstream::Scope;
 
     fn raw(text: &str) -> Box<RawValue> {
         RawValue::from_string(text.to_owned()).unwrap()
@@ -230,7 +236,9 @@ mod tests {
     fn a_request_is_one_line_of_valid_json_in_both_eras() {
         let arguments = raw("{\n  \"a\\n\": \"q\\\"\"\r\n}");
         let meta = [("mcp-taskd/idempotency-key", "k\"1")];
-        let request = Request::call("tool \"x\"", &arguments, &meta);
+        let (tool, scope) = ("tool \"x\"", Scope { user_id: "u".into(), thread_id: "t".into() });
+        let request =
+            Request::call(&ToolCall { tool, arguments: &arguments, meta: &meta, scope: &scope, deadline: None });
         for era in [Era::Legacy, Era::Modern] {
             let body = request.body(7, era);
             assert!(!body.contains(&b'\n') && !body.contains(&b'\r'));

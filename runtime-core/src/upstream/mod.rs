@@ -40,8 +40,15 @@ pub struct ToolCall<'a> {
     pub meta: &'a [(&'a str, &'a str)],
     /// On whose behalf.
     pub scope: &'a Scope,
-    /// The call's own deadline, apart from bringing a session up; none where `None`.
+    /// The call's own deadline, apart from bringing a session up: every call of a task has one. The transport's own rule
+    /// where `None`.
     pub deadline: Option<Duration>,
+}
+
+impl ToolCall<'_> {
+    fn of_task(&self) -> bool {
+        self.deadline.is_some()
+    }
 }
 
 /// How a call failed.

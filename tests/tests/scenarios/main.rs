@@ -11,6 +11,7 @@ mod servers;
 mod shutdown;
 mod startup;
 mod stdio;
+mod supervisor;
 
 use mcp_taskd_tests::daemon::Site;
 use mcp_taskd_tests::fake::{FakeOptions, FakeServer};

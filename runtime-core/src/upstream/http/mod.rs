@@ -115,7 +115,7 @@ impl HttpUpstream {
 #[async_trait]
 impl Upstream for HttpUpstream {
     async fn call_tool(&self, call: ToolCall<'_>) -> Result<Box<RawValue>, CallError> {
-        let request = Request::call(call.tool, call.arguments, call.meta);
+        let request = Request::call(&call);
         self.0.request(&request, call.deadline).await.map_err(|error| self.0.scrubbed(error))
     }
 
@@ -198,9 +198,9 @@ impl Inner {
     ) -> Result<Box<RawValue>, Failure> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let body = request.body(id, session.era);
-        let mut awaited = Awaited { upstream: self, session, id, armed: true };
+        let mut awaited = Awaited { upstream: self, session, id, armed: request.told };
         let answered = timeout(left, self.exchange(session, request, id, body)).await;
-        awaited.armed = answered.is_err();
+        awaited.armed &= answered.is_err();
         answered.unwrap_or_else(|_| Err(CallError::timeout(request.name.unwrap_or(request.method), limit).into()))
     }
 

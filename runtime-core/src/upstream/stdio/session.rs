@@ -123,9 +123,9 @@ impl Session {
         self.closing.cancel();
     }
 
-    /// A request of the session's era. Dropped before its answer, it tells the server so.
+    /// A request of the session's era. Dropped before its answer, it tells the server so where it should.
     pub(super) async fn request(&self, request: &Request<'_>) -> Result<Box<RawValue>, Failure> {
-        self.exchange(|id| request.body(id, self.era), true).await
+        self.exchange(|id| request.body(id, self.era), request.told).await
     }
 
     /// A request before the session's era is known.
