@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::setup::{call, until};
+use super::stdio::runs;
 
 struct Site {
     live: Arc<Live>,
@@ -230,4 +231,35 @@ async fn a_reset_anywhere_has_every_process_ask_again_97() {
     .await;
     here.names().await;
     assert_eq!(lists(&fake), 5, "each once");
+}
+
+/// Of two servers with the same name, the one that is gone must not take the other one's sessions with it (103).
+#[tokio::test]
+async fn a_child_server_that_is_replaced_ends_and_the_new_one_keeps_its_sessions_95_96() {
+    let child = |marker: &str| json!({"s": {"command": env!("CARGO_BIN_EXE_fake-mcp"), "args": ["--stdio"], "env": {"FAKE_MARKER": marker}}});
+    let pid = |upstream| async move {
+        let place = call(&upstream, "where", &json!({}), None).await.expect("an answer");
+        place["structuredContent"]["pid"].as_u64().expect("a process id")
+    };
+    let site = Site::new(&child("a"));
+    let old = site.live.upstream("s").unwrap();
+    let old_pid = pid(Arc::clone(&old)).await;
+    site.write(&child("b"));
+    site.names().await;
+    let new_pid = pid(site.live.upstream("s").unwrap()).await;
+    assert_ne!(old_pid, new_pid);
+    // A caller that took it before still has it, and may call it once more.
+    let again = pid(Arc::clone(&old)).await;
+    drop(old);
+    let tending = CancellationToken::new();
+    let running = tokio::spawn({
+        let (live, tending) = (Arc::clone(&site.live), tending.clone());
+        async move { live.run(&tending).await }
+    });
+    until("the old one's processes have ended", || !runs(old_pid) && !runs(again)).await;
+    assert_eq!(pid(site.live.upstream("s").unwrap()).await, new_pid, "the same session");
+    tending.cancel();
+    running.await.unwrap();
+    site.live.close().await;
+    assert!(!runs(new_pid));
 }
