@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use backon::{ExponentialBuilder, Retryable as _};
+use mcp_taskd_core::catalog::Guardrail;
 use mcp_taskd_core::clock::{Clock as _, SystemClock};
 use mcp_taskd_core::config::{AuthMode, Backend, Settings};
 use mcp_taskd_core::store::{SharedStore, StoreErrorKind};
@@ -142,6 +143,8 @@ impl Process {
             live: Arc::clone(&runtime.live),
             policy: settings.mcp_tasks.policy(),
             builtin_tools: settings.gateway.builtin_tools,
+            guardrail: Arc::new(Guardrail::new(&settings.guardrails)),
+            tool_search: settings.tool_search.enabled.then_some(settings.tool_search.auto_promote_top_k),
             authenticator: Arc::new(authenticator(settings)?),
             health: Arc::new(Health::new(polls, pulse, lease)),
             shutdown: shutdown.clone(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mcp_taskd_core::catalog::{Live, Tool, Withheld};
+use mcp_taskd_core::catalog::{Guardrail, Live, Tool, Withheld};
 use mcp_taskd_core::clock::{Clock, Millis};
 use mcp_taskd_core::service::{Access, AgentCancel, Service, ServiceError, Submit, Submitted};
 use mcp_taskd_core::store::{Page, Queries, Registry, TaskFilter};
@@ -96,8 +96,11 @@ pub trait Tools: Send + Sync {
     /// What agents did not see when it was last looked at, and why; asks no server.
     fn last_withheld(&self) -> Vec<Withheld>;
 
-    /// Counts the times that agents were given other tools to see.
-    fn versions(&self) -> watch::Receiver<u64>;
+    /// Changes whenever agents should list the tools again.
+    fn changes(&self) -> watch::Receiver<u64>;
+
+    /// Whether the guardrail lets agents and programs submit to a toolset; asks no server (130).
+    fn allows_submit(&self, server: &str, task: &str) -> bool;
 
     /// Calls an ordinary tool; the answer is the server's own `CallToolResult`.
     async fn call(&self, tool: &Tool, arguments: &RawValue, scope: &Scope) -> Result<Box<RawValue>, CallError>;
@@ -120,6 +123,10 @@ pub struct Daemon {
     pub policy: Policy,
     /// Whether the daemon's own three tools are shown.
     pub builtin_tools: bool,
+    /// Which visible names may be used, the daemon's own among them (130).
+    pub guardrail: Arc<Guardrail>,
+    /// Where tools are deferred: how many a user's message promotes at most.
+    pub tool_search: Option<u32>,
     /// Who calls.
     pub authenticator: Arc<Authenticator>,
     /// How the process feels.
@@ -133,6 +140,17 @@ pub struct Daemon {
 }
 
 impl Daemon {
+    /// Submits, unless the guardrail withholds the tool: by its task's name it is no more to be had than by its own (130).
+    pub async fn submit(&self, submit: Submit) -> Result<Submitted, ServiceError> {
+        if !self.tools.allows_submit(&submit.server, &submit.task) {
+            return Err(ServiceError::NotFound(format!(
+                "the task toolset {:?} of server {:?} is withheld by guardrails",
+                submit.task, submit.server
+            )));
+        }
+        self.tasks.submit(submit).await
+    }
+
     /// Now, by the store's clock.
     pub fn now_ms(&self) -> Millis {
         self.clock.now_ms()

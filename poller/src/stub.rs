@@ -35,6 +35,10 @@ pub struct Stub {
     pub tools: Vec<Arc<Tool>>,
     /// What is wrong with it.
     pub problems: Vec<String>,
+    /// Told when the catalogue changes.
+    pub changed: watch::Sender<u64>,
+    /// Toolsets that the guardrail withholds.
+    pub withheld: Vec<String>,
     /// Whether the store answers.
     pub unreachable: bool,
     /// How a submit fails.
@@ -63,6 +67,8 @@ pub fn daemon(stub: Stub) -> (Daemon, Arc<Stub>) {
         live: live(Source { directory: "nowhere".into(), ..Source::default() }),
         policy: Policy::default(),
         builtin_tools: true,
+        guardrail: Arc::default(),
+        tool_search: None,
         authenticator: Arc::new(Authenticator::Open),
         health: Arc::new(health),
         shutdown: Shutdown::new(),
@@ -176,8 +182,12 @@ impl Tools for Stub {
         Vec::new()
     }
 
-    fn versions(&self) -> watch::Receiver<u64> {
-        watch::Sender::new(0).subscribe()
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn allows_submit(&self, _: &str, task: &str) -> bool {
+        !self.withheld.iter().any(|withheld| withheld == task)
     }
 
     async fn call(&self, tool: &Tool, arguments: &RawValue, scope: &Scope) -> Result<Box<RawValue>, CallError> {

@@ -240,8 +240,12 @@ impl Tools for Discovered {
         self.0.last_view().withheld.clone()
     }
 
-    fn versions(&self) -> watch::Receiver<u64> {
-        self.0.versions()
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes()
+    }
+
+    fn allows_submit(&self, server: &str, task: &str) -> bool {
+        self.0.allows_submit(server, task)
     }
 
     async fn call(
@@ -255,7 +259,7 @@ impl Tools for Discovered {
         };
         // An ordinary call has no deadline of the daemon's own but for `tool_call_timeout` on stdio (109), which the
         // transport sees to.
-        let call = ToolCall { tool: &tool.raw_name, arguments, meta: &[], scope, deadline: None };
+        let call = ToolCall { tool: &tool.raw_name, arguments, meta: &[], headers: &[], scope, deadline: None };
         let result = upstream.call_tool(call).await?;
         Ok(without_credentials(result, |text| upstream.scrub(text)))
     }

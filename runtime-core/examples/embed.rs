@@ -8,12 +8,30 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use mcp_taskd_core::config::{Environment, Extensions, TaskSettings};
 use mcp_taskd_core::runtime::{Process, Runtime};
 use mcp_taskd_core::service::{Access, Submit};
 use mcp_taskd_core::store::sql::SqlStore;
+use mcp_taskd_core::upstream::interceptor::{Call, Failed, Interceptor, Interceptors, Verdict};
 use mcp_taskd_core::upstream::{self, Options};
 use serde_json::value::RawValue;
+
+/// Tells each server on whose behalf it is called.
+struct OnBehalf;
+
+#[async_trait]
+impl Interceptor for OnBehalf {
+    fn name(&self) -> &'static str {
+        "on-behalf"
+    }
+
+    async fn before_call(&self, call: Call<'_>) -> Result<Verdict, Failed> {
+        let user = HeaderValue::from_str(call.user_id).map_err(|_| Failed("the user's id fits no header".into()))?;
+        Ok(Verdict::Pass(HeaderMap::from_iter([(HeaderName::from_static("x-on-behalf-of"), user)])))
+    }
+}
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,7 +46,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = SqlStore::connect_sqlite(state_dir.join("tasks.sqlite3")).await?;
     store.migrate().await?;
     let extensions = Extensions::load(Some(Path::new(&file)), &Environment::of_process(), Path::new("."))?;
-    let upstreams = upstream::build(&extensions, &Options::new(&state_dir))?;
+    // Every call to a server passes the program's own interceptors; each server gets instances of its own.
+    let interceptors = Interceptors::default().with(|_server| Some(Arc::new(OnBehalf)));
+    let upstreams = upstream::build(&extensions, &Options { interceptors, ..Options::new(&state_dir) })?;
     let servers = extensions
         .servers
         .values()

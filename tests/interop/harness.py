@@ -80,7 +80,7 @@ class Checks:
 class Daemon:
     """`mcp-taskd serve` on an embedded SQLite file."""
 
-    def __init__(self, binary: str, folder: Path, servers: dict[str, Any]) -> None:
+    def __init__(self, binary: str, folder: Path, servers: dict[str, Any], more: str = "") -> None:
         self.binary, self.folder = binary, folder
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -90,7 +90,7 @@ class Daemon:
         (folder / "config.yaml").write_text(
             f"server: {{ listen: {self.address}, state_dir: {json.dumps(str(folder / 'state'))} }}\n"
             "mcp_tasks: { poll_interval_seconds: 1, lease_seconds: 15, max_concurrent_polls: 32,"
-            " input_required_poll_interval_seconds: 5, max_poll_backoff_seconds: 5 }\n"
+            " input_required_poll_interval_seconds: 5, max_poll_backoff_seconds: 5 }\n" + more
         )
         (folder / "extensions.json").write_text(json.dumps({"mcpServers": servers}, indent=1))
         self.process: subprocess.Popen[bytes] | None = None

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import agent
+import deferred
 import upstream
 from harness import Checks, World
 
@@ -20,6 +21,7 @@ def main() -> int:
     with World(binary, folder) as world:
         upstream.run(world, checks)
         agent.run(world, checks)
+        deferred.run(world, checks)
     print(f"{checks.prefix} took {time.monotonic() - started:.0f} s")
     print(f"{checks.passed} passed, {checks.failed} failed")
     return 1 if checks.failed else 0

@@ -26,6 +26,7 @@ pub struct Site {
     folder: TempDir,
     settings: Value,
     servers: Map<String, Value>,
+    interceptors: Vec<Value>,
 }
 
 /// What a command that ran to its end has left.
@@ -51,7 +52,13 @@ impl Site {
     /// A site for `program`: the member's `taskd-under-test`.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         let folder = tempfile::Builder::new().prefix("taskd-site-").tempdir().expect("a folder");
-        let site = Self { program: program.into(), folder, settings: json!({}), servers: Map::new() };
+        let site = Self {
+            program: program.into(),
+            folder,
+            settings: json!({}),
+            servers: Map::new(),
+            interceptors: Vec::new(),
+        };
         let data = site.folder.path().join("data");
         let state = site.folder.path().join("state");
         site.set("database.sqlite_dir", data.to_str())
@@ -104,6 +111,13 @@ impl Site {
         self
     }
 
+    /// Adds an entry to `mcpInterceptors`.
+    #[must_use]
+    pub fn interceptor(mut self, entry: Value) -> Self {
+        self.interceptors.push(entry);
+        self
+    }
+
     /// Where everything lies.
     pub fn path(&self) -> &Path {
         self.folder.path()
@@ -137,7 +151,8 @@ impl Site {
     fn files(&self) -> [String; 4] {
         // Every JSON document is a YAML document.
         let config = self.file("config.yaml", &format!("{:#}\n", self.settings));
-        let extensions = self.file("extensions_config.json", &format!("{:#}\n", json!({"mcpServers": self.servers})));
+        let extensions = json!({"mcpServers": self.servers, "mcpInterceptors": self.interceptors});
+        let extensions = self.file("extensions_config.json", &format!("{extensions:#}\n"));
         ["--config".to_owned(), config, "--extensions-config".to_owned(), extensions]
     }
 

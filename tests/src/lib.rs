@@ -3,6 +3,7 @@
 pub mod daemon;
 pub mod fake;
 pub mod faulty;
+pub mod gate;
 pub mod postgres;
 pub mod scripted;
 pub mod wait;

@@ -89,7 +89,6 @@ pub async fn submit(
     let body = body.submit()?;
     let submitted = api
         .daemon
-        .tasks
         .submit(Submit {
             user_id: thread.user_id,
             thread_id: thread.id.clone(),

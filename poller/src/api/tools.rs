@@ -3,7 +3,6 @@
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use mcp_taskd_core::config::Routing;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -12,12 +11,19 @@ use super::thread::json;
 use crate::auth::Identity;
 
 #[derive(Serialize)]
+struct Routing<'a> {
+    mode: &'static str,
+    priority: u8,
+    keywords: &'a [String],
+}
+
+#[derive(Serialize)]
 struct CatalogueTool<'a> {
     name: &'a str,
     server: &'a str,
     raw_name: &'a str,
     task: Option<&'a str>,
-    routing: &'a Routing,
+    routing: Routing<'a>,
     definition: &'a RawValue,
 }
 
@@ -46,7 +52,11 @@ pub async fn tools(State(api): State<Api>, _: Identity) -> Response {
         server: &tool.server,
         raw_name: &tool.raw_name,
         task: tool.toolset.as_ref().map(|toolset| toolset.name.as_str()),
-        routing: &tool.routing,
+        routing: Routing {
+            mode: tool.routing.mode.as_str(),
+            priority: tool.routing.priority,
+            keywords: &tool.routing.keywords,
+        },
         definition: &tool.definition,
     });
     let withheld =

@@ -107,7 +107,7 @@ impl Local {
             tool_call_id: None,
             idempotency_key: task.idempotency_key.clone(),
         };
-        Ok(self.row(&self.daemon()?.tasks.submit(submit).await?.task))
+        Ok(self.row(&self.daemon()?.submit(submit).await?.task))
     }
 
     pub async fn cancel(&self, target: &Target) -> Result<Row> {

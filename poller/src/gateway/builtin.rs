@@ -17,8 +17,8 @@ use crate::daemon::Daemon;
 use crate::view;
 
 const LIST: &str = "list_background_tasks";
-const GET: &str = "get_background_task";
-const CANCEL: &str = "cancel_background_task";
+pub const GET: &str = "get_background_task";
+pub const CANCEL: &str = "cancel_background_task";
 
 const MAX_LIMIT: u32 = 50;
 const DEFAULT_LIMIT: u32 = 20;
@@ -29,11 +29,13 @@ pub fn is_builtin(name: &str) -> bool {
     [LIST, GET, CANCEL].contains(&name)
 }
 
-/// The three definitions.
-pub fn definitions() -> &'static [Box<RawValue>] {
-    static DEFINITIONS: LazyLock<Vec<Box<RawValue>>> =
-        LazyLock::new(|| [list_definition(), get_definition(), cancel_definition()].iter().map(view::raw).collect());
-    &DEFINITIONS
+/// The three definitions, with their names.
+pub fn definitions() -> impl Iterator<Item = (&'static str, &'static RawValue)> {
+    static DEFINITIONS: LazyLock<[(&str, Box<RawValue>); 3]> = LazyLock::new(|| {
+        [(LIST, list_definition()), (GET, get_definition()), (CANCEL, cancel_definition())]
+            .map(|(name, definition)| (name, view::raw(&definition)))
+    });
+    DEFINITIONS.iter().map(|(name, definition)| (*name, &**definition))
 }
 
 fn list_definition() -> Value {
@@ -216,16 +218,16 @@ mod tests {
     #[test]
     fn the_three_definitions_describe_themselves() {
         let names: Vec<_> = definitions()
-            .iter()
-            .map(|definition| {
+            .map(|(name, definition)| {
                 let tool: Value = serde_json::from_str(definition.get()).unwrap();
                 assert_eq!(tool["inputSchema"]["type"], "object");
                 assert!(tool["description"].as_str().unwrap().len() > 100);
-                tool["name"].as_str().unwrap().to_owned()
+                assert_eq!(tool["name"], name);
+                name
             })
             .collect();
         assert_eq!(names, [LIST, GET, CANCEL]);
-        assert!(names.iter().all(|name| is_builtin(name)) && !is_builtin("report"));
+        assert!(names.into_iter().all(is_builtin) && !is_builtin("report"));
     }
 
     #[test]

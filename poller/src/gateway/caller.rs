@@ -2,10 +2,15 @@
 
 use rmcp::model::{Extensions, MetaObject};
 
+use super::promotion::{Place, Within};
 use crate::auth::{DEFAULT_ID, Denied, Identity, Scope, THREAD_HEADER, header_id, is_valid_id};
 
 /// The member of `_meta` that names the thread.
 const THREAD_META: &str = "mcp-taskd/thread-id";
+/// The header that names a session.
+pub const SESSION_HEADER: &str = "mcp-session-id";
+/// The member of `_meta` that has the text of the user's latest message.
+const USER_MESSAGE_META: &str = "mcp-taskd/user-message";
 /// The member of `_meta` that makes a submit repeatable.
 const IDEMPOTENCY_META: &str = "mcp-taskd/idempotency-key";
 
@@ -18,12 +23,28 @@ pub struct Caller {
     pub thread_id: String,
     /// Whether the thread was named outside the call, by a header.
     named: bool,
+    /// The client's MCP session, where it has one.
+    session: Option<String>,
 }
 
 impl Caller {
     /// A user in the default thread.
     pub fn new(user_id: String) -> Self {
-        Self { user_id, thread_id: DEFAULT_ID.into(), named: false }
+        Self { user_id, thread_id: DEFAULT_ID.into(), named: false, session: None }
+    }
+
+    /// The same on a connection that is one session.
+    pub fn in_session(self, session: &str) -> Self {
+        Self { session: Some(session.to_owned()), ..self }
+    }
+
+    /// Whose promotions count for it: a client keeps one list of tools a session, whatever its threads.
+    pub fn place(&self) -> Place {
+        let within = match &self.session {
+            Some(session) => Within::Session(session.clone()),
+            None => Within::Thread(self.thread_id.clone()),
+        };
+        Place { user_id: self.user_id.clone(), within }
     }
 
     /// The caller of a request: of its HTTP request where it came with one, else `local`.
@@ -35,10 +56,12 @@ impl Caller {
         caller.in_thread_of(meta)
     }
 
-    fn of_http(parts: &::http::request::Parts) -> Result<Self, Denied> {
+    /// The caller of an HTTP request, in the thread that a header names.
+    pub fn of_http(parts: &::http::request::Parts) -> Result<Self, Denied> {
         let identity = parts.extensions.get::<Identity>().ok_or(Denied::Scope("tasks"))?;
         identity.require(Scope::Tasks)?;
-        let caller = Self::new(identity.user_id.clone());
+        let session = header_id(&parts.headers, SESSION_HEADER, "Mcp-Session-Id")?;
+        let caller = Self { session, ..Self::new(identity.user_id.clone()) };
         Ok(match header_id(&parts.headers, THREAD_HEADER, "X-Thread-Id")? {
             Some(thread_id) => Self { thread_id, named: true, ..caller },
             None => caller,
@@ -60,6 +83,11 @@ impl Caller {
 /// The caller's idempotency key, where it sent a usable one.
 pub fn idempotency_key(meta: &MetaObject) -> Option<String> {
     meta.get(IDEMPOTENCY_META)?.as_str().filter(|key| is_valid_id(key)).map(str::to_owned)
+}
+
+/// The user's latest message, where the caller sends it along.
+pub fn user_message(meta: &MetaObject) -> Option<&str> {
+    meta.get(USER_MESSAGE_META)?.as_str()
 }
 
 #[cfg(test)]

@@ -48,11 +48,16 @@ fn carrier(raw: &RawValue) -> MetaObject {
     meta
 }
 
+/// Whether a message carries a raw result.
+pub fn is_carried(message: &str) -> bool {
+    message.contains(KEY)
+}
+
 /// Puts the raw result into a message that carries one; `None` where it carries none.
 ///
 /// What rmcp added for the era (`resultType`, caching hints) stays, unless the raw result says it itself.
 pub fn restore(message: &str) -> Option<String> {
-    if !message.contains(KEY) {
+    if !is_carried(message) {
         return None;
     }
     let mut envelope: Members = serde_json::from_str(message).ok()?;

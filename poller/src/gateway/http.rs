@@ -1,6 +1,7 @@
 //! The gateway over Streamable HTTP.
 //!
-//! Every request stands alone: no session binds a client to a replica or survives a restart, in either era.
+//! Every request stands alone: no session binds a client to a replica, and what a session is named after a restart is as
+//! good as before, in either era.
 
 use std::sync::Arc;
 
@@ -9,12 +10,13 @@ use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::Response;
+use axum::routing::get;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use rmcp::model::ErrorCode;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
-use super::{Gateway, exact};
+use super::{Gateway, exact, stream};
 use crate::lifecycle::Shutdown;
 
 /// The route of the gateway.
@@ -28,9 +30,11 @@ pub fn routes(gateway: Gateway, shutdown: &Shutdown) -> Router {
         .with_allowed_origins(local)
         .enforce_origin_validation()
         .with_cancellation_token(shutdown.hard().clone());
+    let served = gateway.clone();
     let service =
-        StreamableHttpService::new(move || Ok(gateway.clone()), Arc::new(NeverSessionManager::default()), config);
-    Router::new().route_service("/mcp", service).layer(middleware::from_fn(restore))
+        StreamableHttpService::new(move || Ok(served.clone()), Arc::new(NeverSessionManager::default()), config);
+    let methods = get(stream::open).delete(stream::close).post_service(service);
+    Router::new().route("/mcp", methods).with_state(gateway).layer(middleware::from_fn(restore))
 }
 
 /// Puts the exact results into JSON answers, and JSON into refusals that rmcp words as plain text.
@@ -47,7 +51,9 @@ async fn restore(request: Request, next: Next) -> Response {
     let (mut parts, body) = response.into_parts();
     // The body is whole and in memory already: rmcp made it of one message.
     let Ok(bytes) = to_bytes(body, usize::MAX).await else { return Response::from_parts(parts, Body::empty()) };
-    match std::str::from_utf8(&bytes).ok().and_then(exact::restore) {
+    let Ok(text) = std::str::from_utf8(&bytes) else { return Response::from_parts(parts, Body::from(bytes)) };
+    stream::name_session(text, &mut parts.headers);
+    match exact::restore(text) {
         Some(text) => {
             parts.headers.remove(header::CONTENT_LENGTH);
             Response::from_parts(parts, Body::from(text))
@@ -67,6 +73,7 @@ async fn refusal(response: Response, json_sent: bool) -> Response {
     let (mut parts, body) = response.into_parts();
     let text = to_bytes(body, usize::MAX).await.unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
+    let text = if text.trim().is_empty() { parts.status.canonical_reason().unwrap_or_default() } else { text.trim() };
     let mut code = ErrorCode::INVALID_REQUEST;
     if parts.status == StatusCode::UNSUPPORTED_MEDIA_TYPE && json_sent {
         parts.status = StatusCode::BAD_REQUEST;
@@ -74,7 +81,7 @@ async fn refusal(response: Response, json_sent: bool) -> Response {
             code = ErrorCode::PARSE_ERROR;
         }
     }
-    let error = serde_json::json!({"jsonrpc": "2.0", "error": {"code": code, "message": text.trim()}});
+    let error = serde_json::json!({"jsonrpc": "2.0", "error": {"code": code, "message": text}});
     parts.headers.remove(header::CONTENT_LENGTH);
     parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Response::from_parts(parts, Body::from(error.to_string()))

@@ -5,31 +5,48 @@
 
 mod builtin;
 mod caller;
+mod changes;
 mod exact;
 mod http;
+mod instructions;
 mod outcome;
+mod promotion;
+mod search;
 mod stdio;
+mod stream;
 
 pub use self::http::routes;
 pub use caller::Caller;
 pub use stdio::serve as serve_stdio;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcp_taskd_core::catalog::{TOOL_SEARCH, Tool};
 use mcp_taskd_core::service::Submit;
 use mcp_taskd_core::upstream::Scope;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorCode, Implementation, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, DiscoverResult, ErrorCode, Implementation,
+    InitializeRequestParams, InitializeResult, ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities,
+    ServerConfig, SubscriptionFilter,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext, SubscriptionSendError};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 
 use crate::daemon::Daemon;
+use changes::Changes;
 use outcome::Outcome;
+use promotion::Place;
+use search::Search;
 
-const INSTRUCTIONS: &str = "Some tools start background tasks: they answer at once with a task_id while the work goes on \
-    for minutes or days. The daemon follows each task by itself, so do not wait for one or ask about it again and \
-    again; go on with other work, and look it up when its result is needed.";
+/// Listeners for changes at a time.
+const MAX_LISTENERS: usize = 1_024;
+/// How long a greeting waits for the first discovery: routing hints name tools.
+const GREETING_PATIENCE: Duration = Duration::from_secs(2);
+/// What the one session over stdio is called.
+const STDIO_SESSION: &str = "stdio";
 
 /// The protocol versions that agents may speak, oldest first.
 pub fn protocol_versions() -> Vec<&'static str> {
@@ -42,24 +59,63 @@ pub struct Gateway {
     daemon: Daemon,
     /// Who calls where no HTTP request says so.
     local: Option<Caller>,
+    /// Where tools are deferred.
+    search: Option<Arc<Search>>,
+    listeners: Arc<Semaphore>,
 }
 
 impl Gateway {
     /// A gateway whose callers come with their HTTP requests.
     pub fn new(daemon: Daemon) -> Self {
-        Self { daemon, local: None }
+        let allowed = daemon.guardrail.allows(TOOL_SEARCH);
+        if daemon.tool_search.is_some() && !allowed {
+            tracing::warn!("guardrails withhold {TOOL_SEARCH}, so no tool is deferred");
+        }
+        let search = daemon.tool_search.filter(|_| allowed).map(|top_k| Arc::new(Search::new(top_k)));
+        Self { daemon, local: None, search, listeners: Arc::new(Semaphore::new(MAX_LISTENERS)) }
     }
 
     /// A gateway with one caller, as over stdio.
     pub fn local(daemon: Daemon, caller: Caller) -> Self {
-        Self { daemon, local: Some(caller) }
+        Self { local: Some(caller.in_session(STDIO_SESSION)), ..Self::new(daemon) }
     }
 
-    async fn list(&self) -> Box<RawValue> {
+    fn caller(&self, context: &RequestContext<RoleServer>, meta: &MetaObject) -> Result<Caller, ErrorData> {
+        Caller::of(&context.extensions, meta, self.local.as_ref())
+            .map_err(|denied| ErrorData::invalid_params(denied.to_string(), None))
+    }
+
+    /// Whether one of the daemon's own three tools is there.
+    fn has_own(&self, name: &str) -> bool {
+        self.daemon.builtin_tools && builtin::is_builtin(name) && self.daemon.guardrail.allows(name)
+    }
+
+    /// Hears what changes in a caller's list of tools; `None` where too many do.
+    fn changes(&self, place: Place) -> Option<Changes> {
+        let permit = Arc::clone(&self.listeners).try_acquire_owned().ok()?;
+        let promotions = self.search.as_ref().map(|search| search.promotions.changes());
+        let stop = self.daemon.shutdown.soft().clone();
+        Some(Changes::new(Arc::clone(&self.daemon.tools), promotions, place, stop, permit))
+    }
+
+    /// The catalogue's tools, with what the caller's message asks for promoted; the flag says that this was news.
+    async fn tools(&self, place: &Place, meta: &MetaObject) -> (Vec<Arc<Tool>>, bool) {
         let tools = self.daemon.tools.tools().await;
-        let own = if self.daemon.builtin_tools { builtin::definitions() } else { &[] };
-        let theirs = tools.iter().map(|tool| &*tool.definition);
-        exact::tools(theirs.chain(own.iter().map(|definition| &**definition)))
+        let message = caller::user_message(meta);
+        let news = self.search.as_ref().is_some_and(|search| search.promote_for(place, &tools, message));
+        (tools, news)
+    }
+
+    async fn list(&self, place: &Place, meta: &MetaObject) -> Box<RawValue> {
+        // Whoever lists sees what was promoted: it needs no telling.
+        let (tools, _) = self.tools(place, meta).await;
+        let (shown, search) = match self.search.as_ref().filter(|_| !tools.is_empty()) {
+            Some(search) => (search.promoted(place, &tools), Some(search::definition(&tools))),
+            None => (tools.iter().collect(), None),
+        };
+        let own = builtin::definitions().filter(|(name, _)| self.has_own(name)).map(|(_, definition)| definition);
+        let theirs = shown.iter().map(|tool| &*tool.definition);
+        exact::tools(theirs.chain(own).chain(search.as_deref()))
     }
 
     async fn call(
@@ -68,13 +124,25 @@ impl Gateway {
         context: &RequestContext<RoleServer>,
     ) -> Result<Outcome, ErrorData> {
         let meta = request.meta.as_ref().unwrap_or(&context.meta);
-        let caller = Caller::of(&context.extensions, meta, self.local.as_ref())
-            .map_err(|denied| ErrorData::invalid_params(denied.to_string(), None))?;
+        let caller = self.caller(context, meta)?;
         let arguments = request.arguments.unwrap_or_default();
-        if self.daemon.builtin_tools && builtin::is_builtin(&request.name) {
+        if self.has_own(&request.name) {
             return Ok(builtin::call(&self.daemon, &caller, &request.name, arguments).await);
         }
+        if let Some(search) = &self.search {
+            let place = caller.place();
+            let (tools, news) = self.tools(&place, meta).await;
+            if news {
+                search.promotions.announce(&place);
+            }
+            if request.name == TOOL_SEARCH {
+                return Ok(search.call(&place, &tools, arguments));
+            }
+        }
         let Some(tool) = self.daemon.tools.find(&request.name).await else { return Err(unknown_tool(&request.name)) };
+        if let Some(refusal) = self.search.as_ref().and_then(|search| search.refuse(&caller.place(), &tool)) {
+            return Ok(refusal);
+        }
         let arguments = serde_json::value::to_raw_value(&arguments)
             .map_err(|_| ErrorData::invalid_params("the arguments cannot be read", None))?;
         let Some(toolset) = &tool.toolset else {
@@ -94,10 +162,17 @@ impl Gateway {
             tool_call_id: None,
             idempotency_key: caller::idempotency_key(meta),
         };
-        Ok(match self.daemon.tasks.submit(submit).await {
-            Ok(submitted) => outcome::submitted(&submitted.task, self.daemon.builtin_tools),
+        let lookup = [builtin::GET, builtin::CANCEL].iter().all(|name| self.has_own(name));
+        Ok(match self.daemon.submit(submit).await {
+            Ok(submitted) => outcome::submitted(&submitted.task, lookup),
             Err(error) => outcome::refused(&error),
         })
+    }
+
+    /// What a client is told first. A discovery that takes long is not waited for.
+    async fn instructions(&self) -> String {
+        let tools = tokio::time::timeout(GREETING_PATIENCE, self.daemon.tools.tools()).await.unwrap_or_default();
+        instructions::instructions(&tools, self.search.is_some() && !tools.is_empty())
     }
 }
 
@@ -108,22 +183,66 @@ fn unknown_tool(name: &str) -> ErrorData {
 
 impl ServerHandler for Gateway {
     fn get_info(&self) -> ServerConfig {
-        // Over HTTP every request stands alone: there is no connection to send a notification on.
-        let capabilities = match &self.local {
-            Some(_) => ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build(),
-            None => ServerCapabilities::builder().enable_tools().build(),
-        };
-        ServerConfig::new(capabilities)
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build())
             .with_server_info(Implementation::new("mcp-taskd", env!("CARGO_PKG_VERSION")))
-            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        context.peer.set_peer_info(request.clone());
+        let answer = self.negotiate_initialize(&request)?;
+        Ok(answer.with_instructions(self.instructions().await))
+    }
+
+    async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        let info = self.get_info().with_instructions(self.instructions().await);
+        Ok(DiscoverResult::from_server_info(self.supported_protocol_versions().into_owned(), info))
+    }
+
+    /// Only a connection that stays is greeted like this: over stdio, in a protocol with sessions.
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        let Some(mut changes) = self.local.as_ref().and_then(|caller| self.changes(caller.place())) else { return };
+        tokio::spawn(async move {
+            while changes.next().await.is_some() && context.peer.notify_tool_list_changed().await.is_ok() {}
+        });
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let request = context.request_context();
+        let caller = self.caller(request, &request.meta)?;
+        let mut changes = self
+            .changes(caller.place())
+            .ok_or_else(|| ErrorData::internal_error("too many subscriptions are open", None))?;
+        loop {
+            tokio::select! {
+                () = context.cancelled() => return Ok(()),
+                changed = changes.next() => match changed {
+                    None => return Ok(()),
+                    // One that did not ask for it is not sent it.
+                    Some(()) => if let Err(SubscriptionSendError::SubscriptionClosed | SubscriptionSendError::Service(_)) =
+                        context.sink().notify_tool_list_changed().await
+                    {
+                        return Ok(());
+                    },
+                },
+            }
+        }
     }
 
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(exact::list_result(&self.list().await))
+        let caller = self.caller(&context, &context.meta)?;
+        Ok(exact::list_result(&self.list(&caller.place(), &context.meta).await))
     }
 
     async fn call_tool(
@@ -154,5 +273,9 @@ impl ServerHandler for Gateway {
     }
 }
 
+#[cfg(test)]
+mod changes_tests;
+#[cfg(test)]
+mod deferred_tests;
 #[cfg(test)]
 mod tests;

@@ -39,23 +39,8 @@ where
     let writing = tokio::spawn(pump_out(from_rmcp, output, open));
 
     let serving = async {
-        let mut versions = gateway.daemon.tools.versions();
         let running = gateway.serve_with_ct((rmcp_input, rmcp_output), shutdown.soft().child_token()).await?;
-        let peer = running.peer().clone();
-        let telling = async {
-            while versions.changed().await.is_ok() {
-                if peer.notify_tool_list_changed().await.is_err() {
-                    break;
-                }
-            }
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            ended = running.waiting() => {
-                ended?;
-            }
-            () = telling => {}
-        }
+        running.waiting().await?;
         anyhow::Ok(())
     };
     let served = tokio::select! {
@@ -113,7 +98,8 @@ impl Effect {
         }
         match (id(head.id), text(head.method).as_str()) {
             (None, r#""notifications/cancelled""#) => Cancelled::id(head.params).map_or(Self::None, Self::Closes),
-            (None, _) | (Some(_), "") => Self::None,
+            // It is answered when it ends, and it ends with the session.
+            (None, _) | (Some(_), "" | r#""subscriptions/listen""#) => Self::None,
             (Some(id), _) => Self::Opens(id),
         }
     }
@@ -215,6 +201,7 @@ mod tests {
                 Effect::Closes("1".into()),
             ),
             (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, Effect::None),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}"#, Effect::None),
             (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, Effect::None),
             (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, Effect::None),
             (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, Effect::None),

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
-use mcp_taskd_core::catalog::Tool;
-use mcp_taskd_core::config::Routing;
+use mcp_taskd_core::catalog::{Routing, Tool};
 use mcp_taskd_core::task::{Json, Status};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,9 +14,10 @@ use crate::api;
 use crate::stub::{Stub, daemon, json as raw};
 use crate::view::tests::task;
 
-const ODD: &str = r#"{"name":"web_search","x-vendor":{"z":1,"a":1.10},"inputSchema":{"type":"object","z":1,"a":2}}"#;
+pub(super) const ODD: &str =
+    r#"{"name":"web_search","x-vendor":{"z":1,"a":1.10},"inputSchema":{"type":"object","z":1,"a":2}}"#;
 
-fn stub() -> Stub {
+pub(super) fn stub() -> Stub {
     let record = task("mcp-task-1");
     let tool = |name: &str, raw_name: &str, definition: &str, submits: bool| {
         Arc::new(Tool {
@@ -40,35 +40,51 @@ fn stub() -> Stub {
     Stub { tools, tasks: vec![done], ..Stub::default() }
 }
 
-struct Agent {
-    routes: axum::Router,
-    stub: Arc<Stub>,
+pub(super) struct Agent {
+    pub(super) routes: axum::Router,
+    pub(super) stub: Arc<Stub>,
+    pub(super) daemon: Daemon,
     modern: bool,
+    /// The MCP session that requests name.
+    pub(super) session: Option<&'static str>,
 }
 
 impl Agent {
-    fn new(modern: bool) -> Self {
-        let (daemon, stub) = daemon(stub());
+    pub(super) fn new(modern: bool) -> Self {
+        Self::with(modern, stub(), |_| {})
+    }
+
+    /// An agent of a daemon in front of `stub`, changed before it serves.
+    pub(super) fn with(modern: bool, stub: Stub, change: impl FnOnce(&mut Daemon)) -> Self {
+        let (mut daemon, stub) = daemon(stub);
+        change(&mut daemon);
         let gateway = routes(Gateway::new(daemon.clone()), &daemon.shutdown);
-        Self { routes: api::public(daemon, gateway, true), stub, modern }
+        Self { routes: api::public(daemon.clone(), gateway, true), stub, daemon, modern, session: None }
+    }
+
+    /// A request without a body.
+    pub(super) fn request(&self, method: &str) -> ::http::request::Builder {
+        let request = ::http::Request::builder().method(method).uri("/mcp").header("host", "localhost:8787");
+        let request = request.header("accept", "application/json, text/event-stream").header("x-user-id", "ada");
+        match self.session {
+            Some(session) => request.header("mcp-session-id", session),
+            None => request.header("x-thread-id", "t1"),
+        }
     }
 
     /// The text of the answer to a request, in either era.
-    async fn ask(&self, method: &str, mut params: Value) -> String {
-        let mut request = ::http::Request::builder()
-            .method("POST")
-            .uri("/mcp")
-            .header("host", "localhost:8787")
-            .header("content-type", "application/json")
-            .header("accept", "application/json, text/event-stream")
-            .header("x-user-id", "ada")
-            .header("x-thread-id", "t1");
+    pub(super) async fn ask(&self, method: &str, params: Value) -> String {
+        let response = self.send(method, params).await;
+        String::from_utf8(to_bytes(response.into_body(), 1 << 20).await.unwrap().to_vec()).unwrap()
+    }
+
+    /// The answer to a request, in either era.
+    pub(super) async fn send(&self, method: &str, mut params: Value) -> axum::response::Response {
+        let mut request = self.request("POST").header("content-type", "application/json");
         if self.modern {
-            params["_meta"] = json!({
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
-                "io.modelcontextprotocol/clientCapabilities": {},
-            });
+            params["_meta"]["io.modelcontextprotocol/protocolVersion"] = "2026-07-28".into();
+            params["_meta"]["io.modelcontextprotocol/clientInfo"] = json!({ "name": "test", "version": "1" });
+            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
             request = request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", method);
             if let Some(name) = params["name"].as_str() {
                 request = request.header("mcp-name", name);
@@ -77,16 +93,22 @@ impl Agent {
             request = request.header("mcp-protocol-version", "2025-06-18");
         }
         let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
-        let response = self.routes.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
-        String::from_utf8(to_bytes(response.into_body(), 1 << 20).await.unwrap().to_vec()).unwrap()
+        self.routes.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap()
     }
 
-    async fn call(&self, name: &str, arguments: Value) -> String {
+    /// The names that are listed.
+    pub(super) async fn names(&self, params: Value) -> Vec<String> {
+        let listed = value(&self.ask("tools/list", params).await);
+        let tools = listed["result"]["tools"].as_array().unwrap_or_else(|| panic!("{listed}"));
+        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub(super) async fn call(&self, name: &str, arguments: Value) -> String {
         self.ask("tools/call", json!({ "name": name, "arguments": arguments })).await
     }
 }
 
-fn value(text: &str) -> Value {
+pub(super) fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
@@ -190,6 +212,7 @@ async fn both_eras_shake_hands() {
     let legacy = value(&Agent::new(false).ask("initialize", initialize).await);
     assert_eq!(legacy["result"]["protocolVersion"], "2025-06-18", "{legacy}");
     assert_eq!(legacy["result"]["serverInfo"]["name"], "mcp-taskd");
+    assert_eq!(legacy["result"]["capabilities"]["tools"]["listChanged"], true);
     let modern = value(&Agent::new(true).ask("server/discover", json!({})).await);
     assert!(modern["result"]["capabilities"]["tools"].is_object(), "{modern}");
     let ping = value(&Agent::new(false).ask("ping", json!({})).await);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::definition::{Members, quoted};
-use super::{Guardrail, Tool, View, Why, Withheld};
-use crate::config::{MissingTool, RoutingTable};
+use super::{Guardrail, Routing, Tool, View, Why, Withheld};
+use crate::config::{MissingTool, RoutingConfig};
 use crate::task::Toolset;
 
 /// What is added to a submit tool's description (7).
@@ -26,7 +26,14 @@ pub(super) struct Server {
     pub(super) name: String,
     pub(super) prefix: bool,
     pub(super) toolsets: Vec<Arc<Toolset>>,
-    pub(super) routes: RoutingTable,
+    pub(super) routing: Arc<RoutingConfig>,
+}
+
+impl Server {
+    /// What agents call a tool of this server (100).
+    pub(super) fn visible_name(&self, raw_name: &str) -> String {
+        if self.prefix { format!("{}_{raw_name}", self.name) } else { raw_name.to_owned() }
+    }
 }
 
 /// What does not depend on servers.
@@ -136,7 +143,7 @@ fn visible(server: &Server, tools: &[Box<RawValue>], view: &mut View) -> Vec<Too
         if hidden.contains(raw_name.as_str()) {
             continue;
         }
-        let name = if server.prefix { format!("{}_{raw_name}", server.name) } else { raw_name.clone() };
+        let name = server.visible_name(&raw_name);
         if !is_valid(&name) {
             problems.push(format!(
                 "server {}: the tool {name:?} is left out: names may only have letters, digits, _ and -",
@@ -162,7 +169,7 @@ fn visible(server: &Server, tools: &[Box<RawValue>], view: &mut View) -> Vec<Too
             None if name == raw_name => raw.clone(),
             None => members.with(&[("name", Some(&quoted(&name)))]),
         };
-        let routing = server.routes.of(&raw_name);
+        let routing = Routing::resolve(&server.routing, &raw_name);
         visible.push(Tool { name, server: server.name.clone(), raw_name, definition, toolset, routing });
     }
     visible

@@ -6,7 +6,7 @@ use super::*;
 use crate::config::GuardrailSettings;
 
 fn server(name: &str) -> Server {
-    Server { name: name.to_owned(), prefix: true, toolsets: Vec::new(), routes: RoutingTable::default() }
+    Server { name: name.to_owned(), prefix: true, toolsets: Vec::new(), routing: Arc::default() }
 }
 
 fn with_tasks(name: &str) -> Server {
@@ -164,6 +164,18 @@ fn colliding_tools_are_withheld_and_both_servers_named_143() {
     );
     assert_eq!(withheld(&view, Why::Reserved), ["get_background_task"]);
     assert!(view.problems.iter().any(|problem| problem.contains("get_background_task")));
+}
+
+#[test]
+fn tools_carry_their_routing_and_their_schemas_stay_128() {
+    let routing = crate::config::RoutingConfig {
+        server: crate::config::RoutingFields { priority: Some(7), ..Default::default() },
+        ..Default::default()
+    };
+    let routed = Server { routing: Arc::new(routing), ..server("s") };
+    let view = assemble(&[(routed, Some(Ok(named(&["find"]))))], &Rules::default());
+    assert_eq!(view.tools[0].routing.priority, 7);
+    assert_eq!(view.tools[0].definition.get(), r#"{"name":"s_find","inputSchema":{}}"#);
 }
 
 #[test]

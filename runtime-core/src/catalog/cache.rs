@@ -172,23 +172,20 @@ impl Cache {
             return false;
         }
         let before = self.published.replace(Arc::clone(&self.view));
-        before.is_some_and(|before| !before.shows_the_same(&self.view))
+        before.is_some_and(|before| !self.view.lists_as(&before))
+    }
+
+    /// Whether the guardrail allows the submit tool of this toolset (130).
+    pub(super) fn allows_submit(&self, server: &str, task: &str) -> bool {
+        self.slots.iter().map(|slot| &slot.given.server).filter(|known| known.name == server).all(|known| {
+            let mut toolsets = known.toolsets.iter().filter(|toolset| toolset.name == task);
+            toolsets.all(|toolset| self.rules.guardrail.allows(&known.visible_name(&toolset.submit_tool)))
+        })
     }
 
     /// The ways to the servers.
     pub(super) fn upstreams(&self) -> Vec<SharedUpstream> {
         self.slots.iter().map(|slot| Arc::clone(&slot.given.upstream)).collect()
-    }
-}
-
-impl View {
-    fn shows_the_same(&self, other: &Self) -> bool {
-        self.tools.len() == other.tools.len()
-            && self
-                .tools
-                .iter()
-                .zip(&other.tools)
-                .all(|(one, other)| one.name == other.name && one.definition.get() == other.definition.get())
     }
 }
 

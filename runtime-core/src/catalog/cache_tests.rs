@@ -4,7 +4,6 @@ use async_trait::async_trait;
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::config::RoutingTable;
 use crate::upstream::{CallError, CallErrorKind, ToolCall, Upstream};
 
 struct Nobody;
@@ -23,7 +22,7 @@ impl Upstream for Nobody {
 }
 
 fn given(name: &str, key: &str) -> Given {
-    let server = Server { name: name.to_owned(), prefix: true, toolsets: Vec::new(), routes: RoutingTable::default() };
+    let server = Server { name: name.to_owned(), prefix: true, toolsets: Vec::new(), routing: Arc::default() };
     Given { server, key: key.to_owned(), upstream: Arc::new(Nobody) }
 }
 

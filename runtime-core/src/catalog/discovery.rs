@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::assemble::{Discovered, Rules, Server};
 use super::cache::{Ask, Cache, Given};
-use super::{BUILTIN_TOOLS, Guardrail, Tool, View};
+use super::{BUILTIN_TOOLS, Guardrail, TOOL_SEARCH, Tool, View};
 use crate::config::{Extensions, Settings};
 use crate::upstream::Upstreams;
 
@@ -28,21 +28,22 @@ struct Inner {
     cache: Mutex<Cache>,
     /// Told of every answer and change.
     changed: Notify,
-    /// Counts the times that agents were given other tools to see.
-    versions: watch::Sender<u64>,
+    /// Grows when agents that listed the tools should list them again.
+    listing: watch::Sender<u64>,
 }
 
 impl Catalog {
     /// A catalogue of the enabled servers of `extensions`; nobody is asked yet.
     pub fn new(extensions: &Extensions, upstreams: &Upstreams, settings: &Settings) -> Self {
+        let mut reserved = if settings.gateway.builtin_tools { BUILTIN_TOOLS.to_vec() } else { Vec::new() };
+        reserved.extend(settings.tool_search.enabled.then_some(TOOL_SEARCH));
         let rules = Rules {
             on_missing_tool: settings.gateway.on_missing_tool,
             guardrail: Guardrail::new(&settings.guardrails),
-            reserved: if settings.gateway.builtin_tools { BUILTIN_TOOLS.to_vec() } else { Vec::new() },
+            reserved,
         };
         let cache = Mutex::new(Cache::new(rules));
-        let catalog =
-            Self { inner: Arc::new(Inner { cache, changed: Notify::new(), versions: watch::Sender::new(0) }) };
+        let catalog = Self { inner: Arc::new(Inner { cache, changed: Notify::new(), listing: watch::Sender::new(0) }) };
         catalog.set(extensions, upstreams);
         catalog
     }
@@ -57,7 +58,7 @@ impl Catalog {
                 name: config.name.clone(),
                 prefix: config.tool_name_prefix,
                 toolsets: config.toolsets.iter().cloned().map(Arc::new).collect(),
-                routes: config.routes.clone(),
+                routing: Arc::new(config.routing.clone()),
             };
             Some(Given { server, key: format!("{} {chain}", config.digest()), upstream })
         };
@@ -116,9 +117,15 @@ impl Catalog {
         self.inner.ask(looked_at);
     }
 
-    /// Counts the times that agents were given other tools to see.
-    pub fn versions(&self) -> watch::Receiver<u64> {
-        self.inner.versions.subscribe()
+    /// Changes whenever agents that listed the tools should list them again: they would be shown others.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.listing.subscribe()
+    }
+
+    /// Whether agents may submit to this toolset: the guardrail allows its submit tool under its visible name. Asks no
+    /// server, and says nothing of toolsets that are not configured (130).
+    pub fn allows_submit(&self, server: &str, task: &str) -> bool {
+        self.inner.cache().allows_submit(server, task)
     }
 
     /// Forgets what the servers answered.
@@ -154,7 +161,7 @@ impl Inner {
 
     fn tell(&self, shows_other_tools: bool) {
         if shows_other_tools {
-            self.versions.send_modify(|version| *version += 1);
+            self.listing.send_modify(|changes| *changes += 1);
         }
         self.changed.notify_waiters();
     }

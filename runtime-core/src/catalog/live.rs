@@ -124,14 +124,19 @@ impl Live {
         self.catalog.find(name).await
     }
 
+    /// Whether the guardrail lets a toolset be submitted to; see [`Catalog::allows_submit`].
+    pub fn allows_submit(&self, server: &str, task: &str) -> bool {
+        self.catalog.allows_submit(server, task)
+    }
+
     /// What agents last saw; asks nobody.
     pub fn last_view(&self) -> Arc<View> {
         self.catalog.last_view()
     }
 
-    /// Counts the times that agents were given other tools to see.
-    pub fn versions(&self) -> watch::Receiver<u64> {
-        self.catalog.versions()
+    /// Changes whenever agents should list the tools again; see [`Catalog::changes`].
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.catalog.changes()
     }
 
     /// How the last reload went.

@@ -6,6 +6,8 @@ mod definition;
 mod discovery;
 mod guardrail;
 mod live;
+mod routing;
+mod search;
 mod shared;
 
 use std::collections::HashMap;
@@ -16,9 +18,10 @@ use serde_json::value::RawValue;
 pub use discovery::Catalog;
 pub use guardrail::Guardrail;
 pub use live::{Live, LiveOptions, Reload};
+pub use routing::{Routing, hints, matching};
+pub use search::search;
 pub use shared::ResetScope;
 
-use crate::config::Routing;
 use crate::task::Toolset;
 
 /// A tool as an agent sees it.
@@ -96,7 +99,19 @@ impl View {
     pub fn find(&self, name: &str) -> Option<&Arc<Tool>> {
         self.index.get(name).and_then(|at| self.tools.get(*at))
     }
+
+    /// Whether agents are shown the same as in `other`.
+    fn lists_as<'a>(&'a self, other: &'a Self) -> bool {
+        let definitions = |view: &'a Self| view.tools.iter().map(|tool| tool.definition.get());
+        definitions(self).eq(definitions(other))
+    }
 }
+
+/// The daemon's tool that finds deferred ones, where `tool_search.enabled`.
+pub const TOOL_SEARCH: &str = "tool_search";
+
+/// Most tools that one search finds.
+pub const MAX_FOUND: usize = 5;
 
 /// The daemon's own tools (INTERFACE).
 pub const BUILTIN_TOOLS: [&str; 3] = ["list_background_tasks", "get_background_task", "cancel_background_task"];

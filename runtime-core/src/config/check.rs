@@ -1,6 +1,6 @@
 //! What only both files together can get wrong, and what this version cannot do (BEHAVIOURS 31, 140; invariant 10).
 
-use super::{AuthMode, Backend, ConfigError, Extensions, Interceptor, Settings, Transport};
+use super::{AuthMode, Backend, ConfigError, Extensions, Settings, Transport};
 
 /// Refuses a configuration that would not do what it says. Call it once, at start.
 pub fn check(settings: &Settings, extensions: &Extensions) -> Result<(), ConfigError> {
@@ -32,9 +32,6 @@ pub fn unsupported(settings: &Settings, extensions: &Extensions) -> Result<(), C
     if settings.auth.mode != AuthMode::None {
         return not_yet("auth.mode other than none");
     }
-    if settings.tool_search.enabled {
-        return not_yet("tool_search.enabled: true");
-    }
     guardrail(settings)?;
     for server in extensions.servers.values().filter(|server| server.enabled) {
         let at = format!("mcpServers.{}", server.name);
@@ -47,14 +44,7 @@ pub fn unsupported(settings: &Settings, extensions: &Extensions) -> Result<(), C
             return not_yet(&format!("{at}.{}", source.key()));
         }
     }
-    let http = extensions.interceptors.iter().find_map(|interceptor| match interceptor {
-        Interceptor::Http { name, .. } => Some(name),
-        Interceptor::Python(_) => None,
-    });
-    match http {
-        Some(name) => not_yet(&format!("mcpInterceptors: the HTTP interceptor {name:?}")),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Only the allow list exists, under its own name and the reference's (140).

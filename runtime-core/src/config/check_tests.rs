@@ -52,7 +52,6 @@ fn what_is_not_implemented_is_refused_by_name() {
     assert!(with(&|settings| settings.webhooks = vec![json!({"url": "http://h"})]).contains("webhooks"));
     assert!(with(&|settings| settings.auth.mode = AuthMode::ApiKey).contains("auth.mode"));
     assert!(with(&|settings| settings.auth.mode = AuthMode::Jwt).contains("auth.mode"));
-    assert!(with(&|settings| settings.tool_search.enabled = true).contains("tool_search.enabled"));
     let settings = Settings::default();
     for key in ["oauth", "user_auth", "headers_from_context"] {
         assert!(refused(&settings, &server(&json!({key: {"enabled": true}}))).contains(&format!("mcpServers.s.{key}")));
@@ -62,8 +61,6 @@ fn what_is_not_implemented_is_refused_by_name() {
         assert!(check(&settings, &stdio).is_ok() && stdio.warnings[0].contains(key), "118, 120");
     }
     assert!(refused(&settings, &server(&json!({"type": "sse"}))).contains("mcpServers.s.type"));
-    let http = extensions(&json!({"mcpInterceptors": [{"name": "gate", "url": "http://h"}]}));
-    assert!(refused(&settings, &http).contains("gate"));
     assert!(check(&settings, &extensions(&json!({"mcpInterceptors": ["a:b"]}))).is_ok(), "139");
 }
 

@@ -8,8 +8,8 @@ use indexmap::IndexMap;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use super::routing::RoutingTable;
 use super::source::Signature;
+use super::{Interceptor, RoutingConfig};
 use crate::task::Toolset;
 
 /// [`ServerConfig::session_init_timeout`] where the file says nothing (81).
@@ -30,20 +30,6 @@ pub struct Extensions {
     pub warnings: Vec<String>,
     /// The whole file as it stands, references unexpanded.
     pub document: Definition,
-}
-
-/// An entry of `mcpInterceptors` (139).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Interceptor {
-    /// A Python import path of the reference's; it cannot run here and is warned about.
-    Python(String),
-    /// A named HTTP endpoint.
-    Http {
-        /// Its name.
-        name: String,
-        /// Where it is.
-        url: String,
-    },
 }
 
 /// JSON as the file has it. It may hold secrets, so that it is never shown by `Debug`; see [`Definition::masked`].
@@ -138,8 +124,8 @@ pub struct ServerConfig {
     pub toolsets: Vec<Toolset>,
     /// The further sources of credentials that are switched on.
     pub credentials: Vec<CredentialSource>,
-    /// When models should prefer its tools (128).
-    pub routes: RoutingTable,
+    /// When its tools should be preferred (128).
+    pub routing: RoutingConfig,
     /// Its definition, references expanded.
     pub definition: Definition,
 }
@@ -158,7 +144,7 @@ impl ServerConfig {
             max_concurrent_calls: None,
             toolsets: Vec::new(),
             credentials: Vec::new(),
-            routes: RoutingTable::default(),
+            routing: RoutingConfig::default(),
             definition: Definition::default(),
         }
     }

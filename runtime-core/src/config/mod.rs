@@ -6,6 +6,7 @@ mod drift;
 pub mod edit;
 mod environment;
 mod extensions;
+mod interceptor;
 mod load;
 mod redact;
 mod routing;
@@ -19,11 +20,12 @@ mod yaml;
 pub use check::{check, unsupported};
 pub use drift::{Drift, Frozen};
 pub use environment::Environment;
-pub use extensions::{CredentialSource, Definition, Extensions, Interceptor, ServerConfig, Transport};
+pub use extensions::{CredentialSource, Definition, Extensions, ServerConfig, Transport};
+pub use interceptor::{HttpInterceptor, Interceptor, OnError};
 pub use load::{LoadOptions, Loaded};
 pub use redact::MASK;
 pub(crate) use redact::is_secret;
-pub use routing::{Routing, RoutingMode, RoutingTable};
+pub use routing::{RoutingConfig, RoutingFields, RoutingMode};
 pub use schema::json_schema;
 pub use settings::{
     AuthMode, AuthSettings, Backend, DatabaseSettings, DeploymentSettings, GatewaySettings, GuardrailConfig,

@@ -1,117 +1,115 @@
-//! When a model should prefer a tool: a server's `routing`, and what a tool of it overrides (BEHAVIOURS 80, 128).
+//! Routing metadata: when a server's tools should be preferred (BEHAVIOURS 80, 128).
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
-use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Whether hints are given for a tool.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+/// The highest priority; what is outside 0 to this is clamped.
+const MAX_PRIORITY: f64 = 100.0;
+const KEYS: [&str; 3] = ["mode", "priority", "keywords"];
+
+/// `routing.mode`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RoutingMode {
-    /// None.
+    /// No hint.
     #[default]
     Off,
-    /// The tool should be preferred for what its keywords say.
+    /// A hint that the tool should be preferred for what its keywords describe.
     Prefer,
 }
 
-/// The routing of one tool, overrides applied.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Routing {
-    /// Whether there are hints.
-    pub mode: RoutingMode,
-    /// 0–100; the higher, the earlier.
-    pub priority: u8,
-    /// When to prefer the tool, in the operator's words.
-    pub keywords: Vec<String>,
-}
-
-/// A `routing` object: only what it sets.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Given {
-    mode: Option<RoutingMode>,
-    priority: Option<u8>,
-    keywords: Option<Vec<String>>,
-}
-
-/// A server's `routing` and those of its `tools`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RoutingTable {
-    server: Given,
-    tools: BTreeMap<String, Given>,
-}
-
-impl RoutingTable {
-    /// The routing of the tool with this raw name: the server's, with the fields replaced that the tool sets.
-    pub fn of(&self, raw_name: &str) -> Routing {
-        let server = self.server.clone();
-        let tool = self.tools.get(raw_name).cloned().unwrap_or_default();
-        Routing {
-            mode: tool.mode.or(server.mode).unwrap_or_default(),
-            priority: tool.priority.or(server.priority).unwrap_or_default(),
-            keywords: tool.keywords.or(server.keywords).unwrap_or_default(),
+impl RoutingMode {
+    /// The word in the file.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Prefer => "prefer",
         }
     }
+}
 
-    /// Reads a server's members; an error names the key and what it must be.
-    pub(super) fn read(members: &Map<String, Value>) -> Result<Self, (String, String)> {
-        let server = given(members, "routing")?;
-        let mut tools = BTreeMap::new();
-        match members.get("tools") {
-            None | Some(Value::Null) => {}
-            Some(Value::Object(entries)) => {
-                for (name, tool) in entries {
-                    let at = format!("tools.{name}");
-                    let Value::Object(tool) = tool else { return Err((at, "must be an object".to_owned())) };
-                    let given = given(tool, "routing").map_err(|(key, what)| (format!("{at}.{key}"), what))?;
-                    tools.insert(name.clone(), given);
+/// The members of one `routing` block that are there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RoutingFields {
+    /// `mode`.
+    pub mode: Option<RoutingMode>,
+    /// `priority`, 0 to 100.
+    pub priority: Option<u8>,
+    /// `keywords`, without blank ones.
+    pub keywords: Option<Vec<String>>,
+}
+
+/// A server's `routing`, and those of its `tools` by raw name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RoutingConfig {
+    /// For all of the server's tools.
+    pub server: RoutingFields,
+    /// What single tools say instead.
+    pub tools: HashMap<String, RoutingFields>,
+}
+
+/// Reads both from a server's definition; an error begins with the key that is wrong.
+pub(super) fn read(server: &Map<String, Value>) -> Result<RoutingConfig, String> {
+    let mut tools = HashMap::new();
+    match server.get("tools") {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(entries)) => {
+            for (tool, entry) in entries {
+                let at = format!("tools.{tool}");
+                match entry {
+                    Value::Null => {}
+                    Value::Object(members) => {
+                        tools.insert(tool.clone(), fields(members.get("routing"), &format!("{at}.routing"))?);
+                    }
+                    _ => return Err(format!("{at} must be an object")),
                 }
             }
-            Some(_) => return Err(("tools".to_owned(), "must be an object".to_owned())),
         }
-        Ok(Self { server, tools })
+        Some(_) => return Err("tools must be an object".to_owned()),
     }
+    Ok(RoutingConfig { server: fields(server.get("routing"), "routing")?, tools })
 }
 
-fn given(members: &Map<String, Value>, key: &str) -> Result<Given, (String, String)> {
-    let wrong = |at: &str, what: &str| Err((format!("{key}{at}"), what.to_owned()));
-    let routing = match members.get(key) {
-        None | Some(Value::Null) => return Ok(Given::default()),
-        Some(Value::Object(routing)) => routing,
-        Some(_) => return wrong("", "must be an object"),
+/// One block; it takes no unknown keys (80).
+fn fields(block: Option<&Value>, at: &str) -> Result<RoutingFields, String> {
+    let members = match block {
+        None | Some(Value::Null) => return Ok(RoutingFields::default()),
+        Some(Value::Object(members)) => members,
+        Some(_) => return Err(format!("{at} must be an object")),
     };
-    let mut given = Given::default();
-    for (name, value) in routing.iter().filter(|(_, value)| !value.is_null()) {
-        match name.as_str() {
-            "mode" => {
-                given.mode = match value.as_str() {
-                    Some("off") => Some(RoutingMode::Off),
-                    Some("prefer") => Some(RoutingMode::Prefer),
-                    _ => return wrong(".mode", "must be off or prefer"),
-                }
-            }
-            "priority" => {
-                // A reference to a variable makes a text of a number.
-                let number = value.as_f64().or_else(|| value.as_str().and_then(|text| text.trim().parse().ok()));
-                let Some(number) = number.filter(|number: &f64| number.is_finite() && number.fract() == 0.0) else {
-                    return wrong(".priority", "must be an integer");
-                };
-                given.priority = Some(number.clamp(0.0, 100.0) as u8);
-            }
-            "keywords" => {
-                let words = value.as_array().and_then(|words| {
-                    words.iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
-                });
-                let Some(words) = words else { return wrong(".keywords", "must be a list of texts") };
-                given.keywords = Some(words);
-            }
-            other => {
-                return wrong("", &format!("has the unknown key {other}; known are mode, priority, keywords"));
-            }
-        }
+    if let Some(key) = members.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        return Err(format!("{at} has the unknown key {key}; known are {}", KEYS.join(", ")));
     }
-    Ok(given)
+    let get = |key: &str| members.get(key).filter(|value| !value.is_null());
+    let mode = match get("mode").map(Value::as_str) {
+        None => None,
+        Some(Some("off")) => Some(RoutingMode::Off),
+        Some(Some("prefer")) => Some(RoutingMode::Prefer),
+        Some(_) => return Err(format!("{at}.mode must be off or prefer")),
+    };
+    let priority = match get("priority") {
+        None => None,
+        // A reference to a variable makes a text of a number.
+        Some(value) => Some(
+            value
+                .as_f64()
+                .or_else(|| value.as_str()?.trim().parse().ok())
+                .filter(|priority| !priority.is_nan())
+                .map(|priority| priority.clamp(0.0, MAX_PRIORITY).round() as u8)
+                .ok_or_else(|| format!("{at}.priority must be a number"))?,
+        ),
+    };
+    let keywords = match get("keywords") {
+        None => None,
+        Some(Value::Array(items)) => {
+            let texts: Option<Vec<_>> = items.iter().map(Value::as_str).collect();
+            let texts = texts.ok_or_else(|| format!("{at}.keywords must be a list of texts"))?;
+            let texts = texts.into_iter().map(str::trim).filter(|text| !text.is_empty());
+            Some(texts.map(ToOwned::to_owned).collect())
+        }
+        Some(_) => return Err(format!("{at}.keywords must be a list of texts")),
+    };
+    Ok(RoutingFields { mode, priority, keywords })
 }
 
 #[cfg(test)]
@@ -120,42 +118,38 @@ mod tests {
 
     use super::*;
 
-    fn read(server: &Value) -> Result<RoutingTable, (String, String)> {
-        RoutingTable::read(server.as_object().unwrap())
+    fn of(server: &Value) -> Result<RoutingConfig, String> {
+        read(server.as_object().unwrap())
     }
 
     #[test]
-    fn a_tool_overrides_only_what_it_sets_128() {
-        let routes = read(&json!({
-            "routing": {"mode": "prefer", "priority": 50, "keywords": ["orders"]},
-            "tools": {"query": {"routing": {"priority": 900}, "odd": 1}, "quiet": {"routing": {"mode": "off"}}, "bare": {}},
-        }))
-        .unwrap();
-        let orders = vec!["orders".to_owned()];
-        let routing = |mode, priority| Routing { mode, priority, keywords: orders.clone() };
-        assert_eq!(routes.of("query"), routing(RoutingMode::Prefer, 100), "clamped");
-        assert_eq!(routes.of("quiet"), routing(RoutingMode::Off, 50));
-        assert_eq!(routes.of("bare"), routing(RoutingMode::Prefer, 50));
-        assert_eq!(routes.of("other"), routing(RoutingMode::Prefer, 50));
-        assert_eq!(read(&json!({})).unwrap().of("x"), Routing::default());
-        let off = read(&json!({"tools": {"q": {"routing": {"priority": -3, "keywords": []}}}})).unwrap();
-        assert_eq!(off.of("q"), Routing::default(), "off is inherited");
-    }
-
-    #[test]
-    fn an_unknown_key_or_a_wrong_value_is_named_80() {
-        for (server, at, what) in [
-            (json!({"routing": {"weight": 1}}), "routing", "weight"),
-            (json!({"routing": []}), "routing", "object"),
-            (json!({"routing": {"mode": "must"}}), "routing.mode", "prefer"),
-            (json!({"routing": {"priority": 1.5}}), "routing.priority", "integer"),
-            (json!({"routing": {"keywords": "a"}}), "routing.keywords", "list"),
-            (json!({"tools": {"q": {"routing": {"weight": 1}}}}), "tools.q.routing", "weight"),
-            (json!({"tools": {"q": 1}}), "tools.q", "object"),
-            (json!({"tools": []}), "tools", "object"),
-        ] {
-            let (key, why) = read(&server).unwrap_err();
-            assert!(key == at && why.contains(what), "{server}: {key} {why}");
+    fn priorities_are_clamped_and_blank_keywords_left_out_128() {
+        for (given, read_in) in
+            [(json!(-5), 0), (json!(50), 50), (json!(1e9), 100), (json!("70"), 70), (json!(12.6), 13)]
+        {
+            let routing = of(&json!({"routing": {"priority": given}})).unwrap();
+            assert_eq!(routing.server.priority, Some(read_in), "{given}");
         }
+        let routing = of(&json!({"routing": {"mode": "prefer", "keywords": [" SQL ", "", "  "]}})).unwrap();
+        assert_eq!(routing.server.keywords, Some(vec!["SQL".to_owned()]));
+        assert_eq!(routing.server.mode, Some(RoutingMode::Prefer));
+        assert_eq!(of(&json!({"routing": null, "tools": {"x": null}})).unwrap(), RoutingConfig::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_key_80_128() {
+        for (server, told) in [
+            (json!({"routing": {"mode": "on"}}), "routing.mode"),
+            (json!({"routing": {"mod": "off"}}), "unknown key mod"),
+            (json!({"routing": []}), "routing must be"),
+            (json!({"routing": {"priority": "high"}}), "routing.priority"),
+            (json!({"routing": {"keywords": "sql"}}), "routing.keywords"),
+            (json!({"tools": {"q": {"routing": {"keywords": [1]}}}}), "tools.q.routing.keywords"),
+            (json!({"tools": {"q": []}}), "tools.q must be"),
+        ] {
+            let error = of(&server).unwrap_err();
+            assert!(error.contains(told), "{error}");
+        }
+        assert!(of(&json!({"tools": {"q": {"other": 1}}})).is_ok(), "other keys of a tool are kept (80)");
     }
 }

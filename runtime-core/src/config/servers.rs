@@ -7,9 +7,11 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::environment::reference;
-use super::extensions::{DEFAULT_INIT_TIMEOUT, Definition, Interceptor};
-use super::routing::RoutingTable;
-use super::{ConfigError, CredentialSource, Environment, Extensions, ServerConfig, Transport, transport};
+use super::extensions::{DEFAULT_INIT_TIMEOUT, Definition};
+use super::{
+    ConfigError, CredentialSource, Environment, Extensions, Interceptor, ServerConfig, Transport, interceptor, routing,
+    transport,
+};
 use crate::task::Toolset;
 use crate::task::limits::{SERVER_NAME_MAX_CHARS, TASK_NAME_MAX_CHARS};
 
@@ -115,19 +117,23 @@ impl Extensions {
             entry => vec![entry],
         };
         for (index, entry) in entries.into_iter().enumerate() {
-            match &entry {
-                Value::String(path) => {
-                    self.warnings.push(format!(
-                        "{file}: mcpInterceptors: {path} is a Python interceptor, which cannot run here and is ignored"
-                    ));
-                    self.interceptors.push(Interceptor::Python(path.clone()));
-                }
-                Value::Object(members) => {
-                    let text = |key: &str| members.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-                    self.interceptors.push(Interceptor::Http { name: text("name"), url: text("url") });
-                }
-                _ => return Err(ConfigError(format!("{file}: mcpInterceptors[{index}] is neither text nor object"))),
+            let read = interceptor::read(&entry)
+                .map_err(|what| ConfigError(format!("{file}: mcpInterceptors[{index}]{what}")))?;
+            if let Interceptor::Python(path) = &read {
+                self.warnings.push(format!(
+                    "{file}: mcpInterceptors: {path} is a Python interceptor, which cannot run here and is ignored"
+                ));
             }
+            if let Interceptor::Http(read) = &read
+                && self
+                    .interceptors
+                    .iter()
+                    .any(|known| matches!(known, Interceptor::Http(known) if known.name == read.name))
+            {
+                let name = &read.name;
+                return Err(ConfigError(format!("{file}: mcpInterceptors[{index}].name {name:?} is used before")));
+            }
+            self.interceptors.push(read);
         }
         Ok(())
     }
@@ -206,7 +212,8 @@ impl Reader<'_> {
         }
         let enabled = self.flag("enabled")?.unwrap_or(true);
         let toolsets = self.toolsets(name)?;
-        let routes = RoutingTable::read(self.members).map_err(|(key, what)| self.error(&key, &what))?;
+        let routing =
+            routing::read(self.members).map_err(|what| ConfigError(format!("{}: {}.{what}", self.file, self.at)))?;
         let max_concurrent_calls = self.calls()?;
         let session_init_timeout = match self.members.get("session_init_timeout") {
             None => Some(DEFAULT_INIT_TIMEOUT),
@@ -235,7 +242,7 @@ impl Reader<'_> {
         server.max_concurrent_calls = max_concurrent_calls;
         server.toolsets = toolsets;
         server.credentials = credentials;
-        server.routes = routes;
+        server.routing = routing;
         Ok(server)
     }
 

@@ -240,8 +240,12 @@ fn interceptors_are_a_text_or_a_list_127_139() {
     assert_eq!(loaded.interceptors, [Interceptor::Python("pkg.auth:build".into())]);
     assert!(loaded.warnings[0].contains("pkg.auth:build"));
     let loaded = of(json!([{"name": "gate", "url": "http://h"}])).unwrap();
-    assert!(matches!(&loaded.interceptors[0], Interceptor::Http { name, .. } if name == "gate"));
+    assert!(matches!(&loaded.interceptors[0], Interceptor::Http(http) if http.name == "gate"));
     assert!(of(json!([5])).is_err());
+    let error = of(json!(["a:b", {"name": "gate", "url": "http://h", "on_error": "x"}])).unwrap_err();
+    assert!(error.contains("mcpInterceptors[1].on_error"), "{error}");
+    let twice = json!([{"name": "gate", "url": "http://h"}, {"name": "gate", "url": "http://i"}]);
+    assert!(of(twice).unwrap_err().contains("mcpInterceptors[1].name"));
 }
 
 #[test]

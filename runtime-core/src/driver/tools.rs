@@ -83,7 +83,7 @@ impl ToolsDriver {
         let route = self.route(binding)?;
         let arguments = to_raw_value(arguments).map_err(|error| internal(&error))?;
         let deadline = Some(route.call_deadline);
-        let call = ToolCall { tool, arguments: &arguments, meta: &[], scope, deadline };
+        let call = ToolCall { tool, arguments: &arguments, meta: &[], headers: &[], scope, deadline };
         let result = route.upstream.call_tool(call).await.map_err(failure)?;
         read(&result, tool)
     }
@@ -99,6 +99,7 @@ impl Driver for ToolsDriver {
             tool,
             arguments: call.arguments,
             meta: &meta,
+            headers: &[],
             scope: call.scope,
             deadline: Some(route.submit_deadline),
         };
@@ -164,6 +165,7 @@ fn failure(error: CallError) -> Failure {
         CallErrorKind::Connect | CallErrorKind::Transport => FailureKind::Transport,
         CallErrorKind::Timeout => FailureKind::Timeout,
         CallErrorKind::Auth => FailureKind::Auth,
+        CallErrorKind::Intercepted => FailureKind::Intercepted,
         // A JSON-RPC error is an answer: it says nothing of the task, and the server is alive.
         CallErrorKind::Protocol | CallErrorKind::Rpc => FailureKind::Protocol,
     };

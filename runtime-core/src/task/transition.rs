@@ -40,11 +40,13 @@ pub enum FailureKind {
     Unroutable,
     /// Handling the answer went wrong here (49).
     Internal,
+    /// An interceptor refused the call, or could not be asked (139).
+    Intercepted,
 }
 
 impl FailureKind {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::ToolError,
         Self::Timeout,
         Self::Transport,
@@ -53,6 +55,7 @@ impl FailureKind {
         Self::Breaker,
         Self::Unroutable,
         Self::Internal,
+        Self::Intercepted,
     ];
 
     /// The metric label.
@@ -66,6 +69,7 @@ impl FailureKind {
             Self::Breaker => "breaker",
             Self::Unroutable => "unroutable",
             Self::Internal => "internal",
+            Self::Intercepted => "intercepted",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -34,6 +35,8 @@ pub(super) struct Request<'a> {
     pub(super) cursor: Option<&'a str>,
     /// Members of `params._meta`.
     pub(super) meta: &'a [(&'a str, &'a str)],
+    /// `headers` in `params._meta` (106).
+    pub(super) meta_headers: &'a [(HeaderName, HeaderValue)],
     /// Whether the server is told when nobody waits for the answer any more. It is not for a task's calls, which are short:
     /// with the Python SDK's 1.x such a message ends the whole session, and with it every other call on it, where the tool
     /// does not stop at once.
@@ -42,7 +45,7 @@ pub(super) struct Request<'a> {
 
 impl<'a> Request<'a> {
     pub(super) fn new(method: &'static str) -> Self {
-        Self { method, name: None, arguments: None, cursor: None, meta: &[], told: true }
+        Self { method, name: None, arguments: None, cursor: None, meta: &[], meta_headers: &[], told: true }
     }
 
     pub(super) fn call(call: &ToolCall<'a>) -> Self {
@@ -80,7 +83,7 @@ impl<'a> Request<'a> {
             member(&mut body, "cursor");
             string(&mut body, cursor);
         }
-        if era == Era::Modern || !self.meta.is_empty() {
+        if era == Era::Modern || !self.meta.is_empty() || !self.meta_headers.is_empty() {
             member(&mut body, "_meta");
             body.push(b'{');
             let mut comma = false;
@@ -96,11 +99,33 @@ impl<'a> Request<'a> {
                 body.push(b':');
                 string(&mut body, value);
             }
+            if !self.meta_headers.is_empty() {
+                if comma {
+                    body.push(b',');
+                }
+                headers_member(&mut body, self.meta_headers);
+            }
             body.push(b'}');
         }
         body.extend_from_slice(b"}}");
         body
     }
+}
+
+/// `"headers":{…}`; what is no text is left out.
+fn headers_member(body: &mut Vec<u8>, headers: &[(HeaderName, HeaderValue)]) {
+    body.extend_from_slice(b"\"headers\":{");
+    let mut comma = false;
+    for (name, value) in headers {
+        let Ok(value) = value.to_str() else { continue };
+        if std::mem::replace(&mut comma, true) {
+            body.push(b',');
+        }
+        string(body, name.as_str());
+        body.push(b':');
+        string(body, value);
+    }
+    body.push(b'}');
 }
 
 /// What every modern request says of the client.
@@ -237,8 +262,14 @@ mod tests {
         let arguments = raw("{\n  \"a\\n\": \"q\\\"\"\r\n}");
         let meta = [("mcp-taskd/idempotency-key", "k\"1")];
         let (tool, scope) = ("tool \"x\"", Scope { user_id: "u".into(), thread_id: "t".into() });
-        let request =
-            Request::call(&ToolCall { tool, arguments: &arguments, meta: &meta, scope: &scope, deadline: None });
+        let request = Request::call(&ToolCall {
+            tool,
+            arguments: &arguments,
+            meta: &meta,
+            headers: &[],
+            scope: &scope,
+            deadline: None,
+        });
         for era in [Era::Legacy, Era::Modern] {
             let body = request.body(7, era);
             assert!(!body.contains(&b'\n') && !body.contains(&b'\r'));
@@ -254,6 +285,16 @@ mod tests {
         assert_eq!(list["params"], json!({}));
         for body in [initialize(1), cancelled(3, Era::Modern), answer(&raw("\"a\""), "ping"), answer(&raw("4"), "x")] {
             serde_json::from_slice::<Value>(&body).unwrap();
+        }
+    }
+
+    #[test]
+    fn headers_of_a_call_travel_as_an_object_in_meta_106() {
+        let headers = [(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer \"x\""))];
+        let request = Request { name: Some("t"), meta_headers: &headers, ..Request::new("tools/call") };
+        for era in [Era::Legacy, Era::Modern] {
+            let value: Value = serde_json::from_slice(&request.body(7, era)).unwrap();
+            assert_eq!(value["params"]["_meta"]["headers"], json!({"authorization": "Bearer \"x\""}));
         }
     }
 

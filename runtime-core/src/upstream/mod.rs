@@ -2,6 +2,7 @@
 
 mod flight;
 mod http;
+pub mod interceptor;
 mod jsonrpc;
 mod list;
 mod scrub;
@@ -12,13 +13,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::{HeaderName, HeaderValue};
 use async_trait::async_trait;
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-use crate::config::{ConfigError, Extensions, ServerConfig, Transport};
+use crate::config::{ConfigError, Extensions, Interceptor as Configured, ServerConfig, Transport};
 
 pub use http::BODY_MAX_BYTES;
+use interceptor::{Chain, Endpoint, Interceptor, Interceptors};
 
 /// On whose behalf a call is made; sessions of a stdio server belong to one (102).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -38,6 +41,9 @@ pub struct ToolCall<'a> {
     pub arguments: &'a RawValue,
     /// Members for the request's `_meta`.
     pub meta: &'a [(&'a str, &'a str)],
+    /// Headers for this call alone: HTTP headers in place of the server's own of that name, or `headers` in `_meta` of a
+    /// call to a child process (106).
+    pub headers: &'a [(HeaderName, HeaderValue)],
     /// On whose behalf.
     pub scope: &'a Scope,
     /// The call's own deadline, apart from bringing a session up: every call of a task has one. The transport's own rule
@@ -66,6 +72,8 @@ pub enum CallErrorKind {
     Protocol,
     /// A JSON-RPC error.
     Rpc,
+    /// An interceptor refused the call, or could not be asked; the call was not sent (139).
+    Intercepted,
 }
 
 /// A failed call. The message carries no credential that was sent (148).
@@ -85,7 +93,7 @@ pub struct CallError {
 impl CallError {
     /// An error of this kind, without further knowledge of the server.
     pub fn new(kind: CallErrorKind, message: String) -> Self {
-        let maybe_executed = !matches!(kind, CallErrorKind::Connect | CallErrorKind::Auth);
+        let maybe_executed = !matches!(kind, CallErrorKind::Connect | CallErrorKind::Auth | CallErrorKind::Intercepted);
         Self { kind, message, retry_after: None, maybe_executed }
     }
 
@@ -134,12 +142,14 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// Most stdio sessions at a time, of all servers together (29).
     pub max_stdio_sessions: usize,
+    /// Interceptors of the program's own; they see a call after those of `mcpInterceptors`.
+    pub interceptors: Interceptors,
 }
 
 impl Options {
     /// The daemon's own bounds.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        Self { state_dir: state_dir.into(), max_stdio_sessions: 256 }
+        Self { state_dir: state_dir.into(), max_stdio_sessions: 256, interceptors: Interceptors::default() }
     }
 }
 
@@ -199,27 +209,46 @@ impl Factory {
         })
     }
 
-    /// Makes a server callable; connects to it with its first call.
-    pub fn open(&self, server: &ServerConfig) -> Result<SharedUpstream, ConfigError> {
+    /// Makes a server of `extensions` callable, behind its interceptors; connects to it with its first call.
+    pub fn open(&self, server: &ServerConfig, extensions: &Extensions) -> Result<SharedUpstream, ConfigError> {
         let refused = |what: &str| ConfigError(format!("mcpServers.{}.{what}", server.name));
-        Ok(match &server.transport {
+        let upstream: SharedUpstream = match &server.transport {
             Transport::Http { url, headers } => Arc::new(http::HttpUpstream::new(server, url, headers, &self.clients)?),
             Transport::Stdio { .. } => Arc::new(
                 stdio::StdioUpstream::new(server, &self.options, &self.pool)
                     .ok_or_else(|| refused("type is not stdio"))?,
             ),
             Transport::Sse { .. } => return Err(refused("type: sse is not supported by this version (use http)")),
-        })
+        };
+        let interceptors = interceptors_of(&server.name, extensions, &self.options, &self.clients)?;
+        Ok(Chain::wrap(&server.name, upstream, interceptors))
     }
 
     /// The enabled servers of `extensions`.
     pub fn open_all(&self, extensions: &Extensions) -> Result<Upstreams, ConfigError> {
         let enabled = extensions.servers.values().filter(|server| server.enabled);
-        enabled.map(|server| Ok((server.name.clone(), self.open(server)?))).collect()
+        enabled.map(|server| Ok((server.name.clone(), self.open(server, extensions)?))).collect()
     }
 }
 
 /// Makes the enabled servers of `extensions` callable; connects to none of them yet.
 pub fn build(extensions: &Extensions, options: &Options) -> Result<Upstreams, ConfigError> {
     Factory::new(options)?.open_all(extensions)
+}
+
+/// One server's own instances: the file's in their order, then the program's (127).
+fn interceptors_of(
+    server: &str,
+    extensions: &Extensions,
+    options: &Options,
+    clients: &http::Clients,
+) -> Result<Vec<Arc<dyn Interceptor>>, ConfigError> {
+    let mut interceptors: Vec<Arc<dyn Interceptor>> = Vec::new();
+    for configured in &extensions.interceptors {
+        if let Configured::Http(config) = configured {
+            interceptors.push(Arc::new(Endpoint::new(config, clients)?));
+        }
+    }
+    interceptors.extend(options.interceptors.of(server));
+    Ok(interceptors)
 }

@@ -62,7 +62,7 @@ impl Breaker {
             FailureKind::Timeout | FailureKind::Transport => {}
             // These are answers, or no calls at all.
             FailureKind::ToolError | FailureKind::Auth | FailureKind::Protocol => return self.succeeded(),
-            FailureKind::Breaker | FailureKind::Unroutable | FailureKind::Internal => return,
+            FailureKind::Breaker | FailureKind::Unroutable | FailureKind::Internal | FailureKind::Intercepted => return,
         }
         self.failures = self.failures.saturating_add(1);
         let enough = if failure.retry_after.is_some() { BUSY_THRESHOLD } else { THRESHOLD };

@@ -89,7 +89,8 @@ impl Job {
         let (now, policy, chance) = (context.now(), &context.policy, chance());
         // A call that was never made is no last cancel: the task waits for one, though not for ever (133).
         let given_up = policy.expires_at(task.created_at).is_some_and(|at| now >= at.saturating_add(MAX_WAIT_MS));
-        let called = given_up || !matches!(failure.kind, FailureKind::Breaker | FailureKind::Unroutable);
+        let held = matches!(failure.kind, FailureKind::Breaker | FailureKind::Unroutable | FailureKind::Intercepted);
+        let called = given_up || !held;
         let mut change = match self {
             Self::Cancel => task.on_cancel_error(failure, now, policy, chance),
             Self::Expire if called => task.on_expired(now),

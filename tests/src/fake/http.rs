@@ -58,6 +58,8 @@ pub struct Called {
     pub tool: String,
     /// The task that its arguments name.
     pub task_id: Option<String>,
+    /// The request's headers.
+    pub headers: HeaderMap,
 }
 
 /// The server's state: the core's tasks and counters, faults, sessions.
@@ -85,7 +87,7 @@ impl FakeState {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note(&self, incoming: &Incoming<'_>) {
+    fn note(&self, incoming: &Incoming<'_>, headers: &HeaderMap) {
         if !self.options.journal {
             return;
         }
@@ -95,6 +97,7 @@ impl FakeState {
             at: Instant::now(),
             tool: params["name"].as_str().unwrap_or_default().to_owned(),
             task_id: params["arguments"]["task_id"].as_str().map(str::to_owned),
+            headers: headers.clone(),
         };
         self.journal.lock().unwrap_or_else(PoisonError::into_inner).push(called);
     }
@@ -179,7 +182,7 @@ async fn receive(State(state): State<Arc<FakeState>>, headers: HeaderMap, body: 
         return refusal;
     }
     if method == "tools/call" {
-        state.note(&incoming);
+        state.note(&incoming, &headers);
     }
     let faulty = method == "tools/call" || state.faults.everywhere.load(Ordering::Relaxed);
     let executed_first = state.faults.after_execution.load(Ordering::Relaxed);

@@ -72,6 +72,8 @@ pub(super) struct Call<'a> {
 struct Meta<'a> {
     #[serde(borrow, rename = "mcp-taskd/idempotency-key", default)]
     key: Option<std::borrow::Cow<'a, str>>,
+    #[serde(default)]
+    headers: Option<Value>,
 }
 
 /// A JSON-RPC error.
@@ -168,6 +170,7 @@ impl Core {
                     "cwd": directory.display().to_string(),
                     "tmpdir": std::env::var("TMPDIR").ok(),
                     "marker": std::env::var("FAKE_MARKER").ok(),
+                    "headers": call.meta.as_ref().and_then(|meta| meta.headers.as_ref()),
                 });
                 Ok(json!({"content": [], "structuredContent": place}).to_string())
             }

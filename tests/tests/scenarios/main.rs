@@ -1,10 +1,12 @@
 //! The daemon as its operators have it: processes that are killed, stopped and started, and servers that fail, on both stores.
 
+mod agents;
 mod audit;
 mod cli;
 mod configuration;
 mod databases;
 mod fleet;
+mod interceptors;
 mod kills;
 mod polling;
 mod servers;

@@ -10,9 +10,13 @@ use serde_json::{Value, json};
 use super::setup::{extensions, until};
 
 fn catalogue(servers: &Value) -> Catalog {
+    catalogue_with(servers, &Settings::default())
+}
+
+fn catalogue_with(servers: &Value, settings: &Settings) -> Catalog {
     let extensions = extensions(servers);
     let upstreams = build(&extensions, &Options::new("unused")).unwrap();
-    Catalog::new(&extensions, &upstreams, &Settings::default())
+    Catalog::new(&extensions, &upstreams, settings)
 }
 
 fn names(view: &View) -> Vec<&str> {
@@ -84,4 +88,49 @@ async fn concurrent_first_views_ask_once_and_a_caller_may_go_away() {
     let (a, b) = tokio::join!(catalogue.view(), catalogue.view());
     assert_eq!((a.tools.len(), b.tools.len()), (2, 2), "{:?}", a.problems);
     assert_eq!(fake.state.core.counters.initializes.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn listeners_hear_of_a_reset_and_of_a_server_that_is_back() {
+    let good = FakeServer::start(FakeOptions::default()).await;
+    let bad = FakeServer::start(FakeOptions { era: Era::Stateless, ..FakeOptions::default() }).await;
+    bad.state.faults.everywhere.store(true, Relaxed);
+    bad.state.faults.status.store(500, Relaxed);
+    let catalogue = catalogue(&json!({"bad": with_tasks(&bad.url), "good": with_tasks(&good.url)}));
+    let mut changes = catalogue.changes();
+    catalogue.reset().await;
+    catalogue.view().await;
+    assert!(!changes.has_changed().unwrap(), "nobody had been shown anything before");
+    bad.state.faults.status.store(0, Relaxed);
+    let heard = async {
+        // What failed is asked again when somebody looks.
+        let mut look = tokio::time::interval(Duration::from_millis(50));
+        loop {
+            tokio::select! {
+                changed = changes.changed() => return changed.unwrap(),
+                _ = look.tick() => drop(catalogue.view().await),
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), heard).await.expect("the server is back");
+    assert_eq!(catalogue.view().await.tools.len(), 4);
+    catalogue.reset().await;
+    assert!(changes.has_changed().unwrap(), "what was shown is forgotten");
+    changes.mark_unchanged();
+    catalogue.view().await;
+    assert!(!changes.has_changed().unwrap(), "whoever listed again saw it");
+}
+
+#[tokio::test]
+async fn a_submit_by_task_name_asks_the_guardrail_for_the_visible_name_130() {
+    let mut settings = Settings::default();
+    settings.guardrails.enabled = true;
+    settings.guardrails.provider.config.denied_tools = vec!["a_submit_report".into(), "submit_report".into()];
+    let mut plain = with_tasks("http://127.0.0.1:9/mcp");
+    plain["tool_name_prefix"] = json!(false);
+    let prefixed = with_tasks("http://127.0.0.1:9/mcp");
+    let catalogue = catalogue_with(&json!({"a": prefixed.clone(), "b": prefixed, "c": plain}), &settings);
+    let allowed: Vec<_> = ["a", "b", "c"].iter().map(|server| catalogue.allows_submit(server, "report")).collect();
+    assert_eq!(allowed, [false, true, false], "no server was asked");
+    assert!(catalogue.allows_submit("nobody", "report"), "what is not configured is another error");
 }

@@ -2,6 +2,7 @@
 
 mod catalogue;
 mod http;
+mod interceptors;
 mod live;
 mod setup;
 mod stdio;

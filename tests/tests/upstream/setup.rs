@@ -10,8 +10,13 @@ use serde_json::{Value, json};
 
 /// The extensions that `servers` describes.
 pub(crate) fn extensions(servers: &Value) -> Extensions {
-    let document = json!({"mcpServers": servers}).to_string();
-    Extensions::parse(&document, Path::new("extensions_config.json"), &Environment::default()).expect("usable")
+    read(&json!({"mcpServers": servers}))
+}
+
+/// The extensions that a whole document describes.
+pub(crate) fn read(document: &Value) -> Extensions {
+    let (text, path) = (document.to_string(), Path::new("extensions_config.json"));
+    Extensions::parse(&text, path, &Environment::default()).expect("usable")
 }
 
 /// Upstreams of `servers`, with workspaces below `state_dir`.
@@ -53,7 +58,7 @@ pub(crate) async fn call_as(
 ) -> Result<Value, CallError> {
     let arguments = RawValue::from_string(arguments.to_string()).expect("JSON");
     let meta = [("mcp-taskd/idempotency-key", "key-1")];
-    let call = ToolCall { tool, arguments: &arguments, meta: &meta, scope, deadline };
+    let call = ToolCall { tool, arguments: &arguments, meta: &meta, headers: &[], scope, deadline };
     let answer = upstream.call_tool(call).await?;
     Ok(serde_json::from_str(answer.get()).expect("JSON"))
 }

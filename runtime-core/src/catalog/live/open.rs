@@ -41,7 +41,7 @@ impl Open {
             let key = format!("{} {chain}", server.task_digest());
             let upstream = match state.servers.get(&server.name) {
                 Some((known, upstream)) if *known == key => Arc::clone(upstream),
-                _ => self.factory.open(server)?,
+                _ => self.factory.open(server, extensions)?,
             };
             servers.insert(server.name.clone(), (key, upstream));
         }

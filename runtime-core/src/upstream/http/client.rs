@@ -36,7 +36,7 @@ impl Clients {
     }
 
     /// The client for `url`: a proxy from the environment is no way to this machine itself.
-    pub(super) fn of(&self, url: &Url) -> Client {
+    pub(in crate::upstream) fn of(&self, url: &Url) -> Client {
         let loopback = match url.host_str() {
             Some("localhost") => true,
             Some(host) => host

@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout};
 pub(super) use client::Clients;
 pub use wire::BODY_MAX_BYTES;
 use wire::Failure;
+pub(super) use wire::cause;
 
 use super::flight::Flight;
 use super::jsonrpc::{self, Era, LEGACY_VERSION, MODERN_VERSION, Request};
@@ -41,6 +42,9 @@ const MAX_ANSWERS: usize = 8;
 const UNKNOWN: u8 = 0;
 const MODERN: u8 = 1;
 const LEGACY: u8 = 2;
+
+/// Headers of one request alone.
+type Extra<'a> = &'a [(HeaderName, HeaderValue)];
 
 /// A server reached over HTTP.
 pub(super) struct HttpUpstream(Arc<Inner>);
@@ -116,7 +120,7 @@ impl HttpUpstream {
 impl Upstream for HttpUpstream {
     async fn call_tool(&self, call: ToolCall<'_>) -> Result<Box<RawValue>, CallError> {
         let request = Request::call(&call);
-        self.0.request(&request, call.deadline).await.map_err(|error| self.0.scrubbed(error))
+        self.0.request(&request, call.headers, call.deadline).await.map_err(|error| self.0.scrubbed(error))
     }
 
     async fn list_tools(&self) -> Result<Vec<Box<RawValue>>, CallError> {
@@ -125,7 +129,7 @@ impl Upstream for HttpUpstream {
             loop {
                 let cursor = listing.cursor().map(ToOwned::to_owned);
                 let request = Request { cursor: cursor.as_deref(), ..Request::new("tools/list") };
-                let page = self.0.request(&request, None).await?;
+                let page = self.0.request(&request, &[], None).await?;
                 if let Some(tools) = listing.add(&page)? {
                     return Ok(tools);
                 }
@@ -165,12 +169,13 @@ impl Inner {
     async fn request(
         self: &Arc<Self>,
         request: &Request<'_>,
+        extra: Extra<'_>,
         deadline: Option<Duration>,
     ) -> Result<Box<RawValue>, CallError> {
         let session = self.session(None).await?;
         let limit = deadline.unwrap_or(TRANSPORT_TIMEOUT);
         let started = Instant::now();
-        let failure = match self.bounded(&session, request, limit, limit).await {
+        let failure = match self.bounded(&session, request, extra, limit, limit).await {
             Ok(result) => return Ok(result),
             Err(failure) => failure,
         };
@@ -186,20 +191,21 @@ impl Inner {
         // Bringing a session up is not part of the call's own time.
         let left = limit.saturating_sub(started.elapsed());
         let session = self.session(Some(&session)).await?;
-        Box::pin(self.bounded(&session, request, limit, left)).await.map_err(Failure::into_error)
+        Box::pin(self.bounded(&session, request, extra, limit, left)).await.map_err(Failure::into_error)
     }
 
     async fn bounded(
         self: &Arc<Self>,
         session: &Arc<Session>,
         request: &Request<'_>,
+        extra: Extra<'_>,
         limit: Duration,
         left: Duration,
     ) -> Result<Box<RawValue>, Failure> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let body = request.body(id, session.era);
         let mut awaited = Awaited { upstream: self, session, id, armed: request.told };
-        let answered = timeout(left, self.exchange(session, request, id, body)).await;
+        let answered = timeout(left, self.exchange(session, request, extra, id, body)).await;
         awaited.armed &= answered.is_err();
         answered.unwrap_or_else(|_| Err(CallError::timeout(request.name.unwrap_or(request.method), limit).into()))
     }
@@ -208,10 +214,14 @@ impl Inner {
         self: &Arc<Self>,
         session: &Arc<Session>,
         request: &Request<'_>,
+        extra: Extra<'_>,
         id: u64,
         body: Vec<u8>,
     ) -> Result<Box<RawValue>, Failure> {
         let mut headers = session.headers.clone();
+        for (name, value) in extra {
+            headers.insert(name, value.clone());
+        }
         if session.era == Era::Modern {
             headers.insert("mcp-method", HeaderValue::from_static(request.method));
             if let Some(name) = request.name {

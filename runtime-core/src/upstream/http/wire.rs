@@ -245,7 +245,7 @@ fn broken(error: &reqwest::Error) -> CallError {
 }
 
 /// The innermost reason of an error: the outer ones repeat the URL, which may hold a secret.
-pub(super) fn cause(error: &dyn std::error::Error) -> String {
+pub(in crate::upstream) fn cause(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;

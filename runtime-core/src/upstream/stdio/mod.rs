@@ -77,7 +77,7 @@ impl StdioUpstream {
 
     async fn call(&self, call: &ToolCall<'_>) -> Result<Box<RawValue>, CallError> {
         let limit = call.deadline.or(self.call_timeout);
-        let request = Request::call(call);
+        let request = Request { meta_headers: call.headers, ..Request::call(call) };
         let mut again = true;
         loop {
             let slot = self.pool.slot(self.tenant, call.scope);
