@@ -22,6 +22,7 @@ use crate::gateway::{self, Caller, Gateway};
 use crate::health::Health;
 use crate::lifecycle::Shutdown;
 use crate::metrics::Metrics;
+use crate::supervisor;
 use crate::wiring::{self, Backing, Configuration, Origins, Runtime};
 
 /// How long an unreachable store is retried at start.
@@ -114,7 +115,7 @@ pub struct Process {
     pub daemon: Daemon,
     runtime: Runtime,
     backing: Backing,
-    refreshing: tokio::task::JoinHandle<()>,
+    background: [tokio::task::JoinHandle<()>; 2],
 }
 
 impl Process {
@@ -130,7 +131,7 @@ impl Process {
         let metrics =
             Metrics::register(&registry, store.backend(), SystemClock.now_ms()).map_err(anyhow::Error::from)?;
         let polls = polls && settings.mcp_tasks.enabled;
-        let mut runtime = wiring::start(configuration, &store, role, polls, &registry).await?;
+        let mut runtime = wiring::start(configuration, &backing, role, polls, &registry).await?;
 
         let pulse = runtime.pulse.take().unwrap_or_else(|| Box::new(|| Duration::ZERO));
         let lease = runtime.lease.take().unwrap_or_else(|| Box::new(|| true));
@@ -139,6 +140,7 @@ impl Process {
             queries: store.clone(),
             registry: store,
             tools: Arc::clone(&runtime.tools),
+            live: Arc::clone(&runtime.live),
             policy: settings.mcp_tasks.policy(),
             builtin_tools: settings.gateway.builtin_tools,
             guardrail: Arc::new(Guardrail::new(&settings.guardrails)),
@@ -153,8 +155,12 @@ impl Process {
             let daemon = daemon.clone();
             async move { daemon.metrics.refresh(daemon.queries, daemon.clock, daemon.policy, daemon.shutdown).await }
         });
+        let following = tokio::spawn({
+            let (live, shutdown) = (Arc::clone(&daemon.live), shutdown.clone());
+            async move { live.run(shutdown.soft()).await }
+        });
         daemon.health.set_started();
-        Ok(Self { daemon, runtime, backing, refreshing })
+        Ok(Self { daemon, runtime, backing, background: [refreshing, following] })
     }
 
     /// The store that it runs on.
@@ -174,7 +180,7 @@ impl Process {
             () = draining => true,
             () = shutdown.hard().cancelled() => false,
         };
-        self.refreshing.abort();
+        self.background.iter().for_each(tokio::task::JoinHandle::abort);
         if drained { Ok(()) } else { Err(cut_short()) }
     }
 }
@@ -232,6 +238,7 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
         servers.spawn(run_server(admin, api::admin(daemon), closing.clone()));
     }
 
+    let attending = tokio::spawn(supervisor::attend(process.daemon.clone()));
     let failed = tokio::select! {
         () = shutdown.soft().cancelled() => None,
         ended = servers.join_next() => Some(match ended {
@@ -239,6 +246,7 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
             _ => Failure::failed("a listener ended unasked"),
         }),
     };
+    supervisor::stopping();
     // Probes and reads are answered to the end of the drain, so that a load balancer sees it.
     let stopped = process.stop().await;
     closing.cancel();
@@ -247,6 +255,7 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
         // Requests that are still open get no answer.
         () = shutdown.hard().cancelled() => Err(cut_short()),
     };
+    attending.abort();
     match failed {
         Some(failure) => Err(failure),
         None => stopped.and(closed),

@@ -20,6 +20,8 @@ pub enum Scope {
     Tasks,
     /// All users' tasks, workers.
     Operator,
+    /// The configuration.
+    Admin,
 }
 
 /// The scopes of a caller.
@@ -29,11 +31,13 @@ pub struct Scopes {
     pub tasks: bool,
     /// [`Scope::Operator`].
     pub operator: bool,
+    /// [`Scope::Admin`].
+    pub admin: bool,
 }
 
 impl Scopes {
     /// Every scope.
-    pub const ALL: Self = Self { tasks: true, operator: true };
+    pub const ALL: Self = Self { tasks: true, operator: true, admin: true };
 }
 
 /// A caller.
@@ -53,6 +57,7 @@ impl Identity {
         let (open, name) = match scope {
             Scope::Tasks => (self.scopes.tasks, "tasks"),
             Scope::Operator => (self.scopes.operator, "operator"),
+            Scope::Admin => (self.scopes.admin, "admin"),
         };
         if open { Ok(()) } else { Err(Denied::Scope(name)) }
     }
@@ -191,8 +196,13 @@ mod tests {
 
     #[test]
     fn a_scope_that_is_missing_is_named() {
-        let caller = Identity { user_id: "ada".into(), scopes: Scopes { tasks: true, operator: false }, act_as: false };
+        let caller = Identity {
+            user_id: "ada".into(),
+            scopes: Scopes { tasks: true, operator: false, admin: false },
+            act_as: false,
+        };
         assert_eq!(caller.require(Scope::Tasks), Ok(()));
         assert_eq!(caller.require(Scope::Operator), Err(Denied::Scope("operator")));
+        assert_eq!(caller.require(Scope::Admin), Err(Denied::Scope("admin")));
     }
 }

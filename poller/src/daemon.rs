@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mcp_taskd_core::catalog::{Guardrail, Tool};
+use mcp_taskd_core::catalog::{Guardrail, Live, Tool, Withheld};
 use mcp_taskd_core::clock::{Clock, Millis};
 use mcp_taskd_core::service::{Access, AgentCancel, Service, ServiceError, Submit, Submitted};
 use mcp_taskd_core::store::{Page, Queries, Registry, TaskFilter};
@@ -93,6 +93,9 @@ pub trait Tools: Send + Sync {
     /// What was wrong with it when it was last looked at; asks no server.
     fn last_problems(&self) -> Vec<String>;
 
+    /// What agents did not see when it was last looked at, and why; asks no server.
+    fn last_withheld(&self) -> Vec<Withheld>;
+
     /// Changes whenever agents should list the tools again.
     fn changes(&self) -> watch::Receiver<u64>;
 
@@ -114,6 +117,8 @@ pub struct Daemon {
     pub registry: Arc<dyn Registry>,
     /// The catalogue.
     pub tools: Arc<dyn Tools>,
+    /// The configuration that it follows.
+    pub live: Arc<Live>,
     /// The threshold of degraded tracking.
     pub policy: Policy,
     /// Whether the daemon's own three tools are shown.

@@ -15,6 +15,7 @@ mod lifecycle;
 mod metrics;
 #[cfg(test)]
 mod stub;
+mod supervisor;
 mod telemetry;
 mod view;
 mod wiring;

@@ -37,6 +37,19 @@ pub struct Metrics {
     workers_live: IntGauge,
 }
 
+/// What the store last said of the whole fleet, each count up to [`COUNT_CAP`] a status.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figures {
+    /// Tasks that have not ended.
+    pub active: i64,
+    /// Those that are due and that no worker holds.
+    pub due: i64,
+    /// Live workers.
+    pub workers: i64,
+    /// How long ago this was read; `None`: never yet.
+    pub age: Option<Duration>,
+}
+
 impl Metrics {
     /// Registers everything; `store` is the backend's name.
     pub fn register(registry: &Registry, store: &str, now_ms: i64) -> Result<Self, prometheus::Error> {
@@ -89,6 +102,19 @@ impl Metrics {
             )?,
             workers_live: add(registry, int_gauge("workers_live", "Live workers of the fleet.")?)?,
         })
+    }
+
+    /// The figures as last read.
+    pub fn figures(&self, now_ms: i64) -> Figures {
+        let read_at = self.stats_at.get();
+        let age = (seconds(now_ms) - read_at).max(0.0);
+        let active = Status::ALL.into_iter().filter(|status| !status.is_terminal());
+        Figures {
+            active: active.map(|status| self.tasks.with_label_values(&[status.as_str()]).get()).sum(),
+            due: self.tasks_due.get(),
+            workers: self.workers_live.get(),
+            age: (read_at > 0.0).then(|| Duration::from_secs_f64(age)),
+        }
     }
 
     /// Counts a request.
@@ -184,6 +210,8 @@ mod tests {
         };
         metrics.show(&stats, 2_000);
         metrics.record_http("GET", "/livez", 200, Duration::from_millis(3));
+        let figures = metrics.figures(5_000);
+        assert_eq!(figures, Figures { active: 3, due: 1, workers: 2, age: Some(Duration::from_secs(3)) });
         let text = metrics.render().unwrap();
         for line in [
             "mcp_taskd_tasks{status=\"working\"} 3",

@@ -4,15 +4,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mcp_taskd_core::catalog::Tool;
+use mcp_taskd_core::catalog::{Live, LiveOptions, Tool, Withheld};
 use mcp_taskd_core::clock::{ManualClock, Millis};
+use mcp_taskd_core::config::{Settings, Source};
 use mcp_taskd_core::service::{Access, AgentCancel, ServiceError, Submit, Submitted};
 use mcp_taskd_core::store::{
     EventRecord, Heartbeat, Page, Queries, Registry, Result as StoreResult, StoreError, StoreErrorKind, StoreStats,
     TaskFilter, WorkerId, WorkerInfo, Workers,
 };
 use mcp_taskd_core::task::{Policy, Status, TaskRecord};
-use mcp_taskd_core::upstream::{CallError, CallErrorKind, Scope};
+use mcp_taskd_core::upstream::{CallError, CallErrorKind, Factory, Options, Scope};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
@@ -63,6 +64,7 @@ pub fn daemon(stub: Stub) -> (Daemon, Arc<Stub>) {
         queries: stub.clone(),
         registry: stub.clone(),
         tools: stub.clone(),
+        live: live(Source { directory: "nowhere".into(), ..Source::default() }),
         policy: Policy::default(),
         builtin_tools: true,
         guardrail: Arc::default(),
@@ -74,6 +76,14 @@ pub fn daemon(stub: Stub) -> (Daemon, Arc<Stub>) {
         clock: Arc::new(ManualClock::at(1_800_000_000_000)),
     };
     (daemon, stub)
+}
+
+/// A catalogue of what `source` says.
+pub fn live(source: Source) -> Arc<Live> {
+    let extensions = source.load().unwrap();
+    let factory = Factory::new(&Options::new("unused")).unwrap();
+    let options = LiveOptions { source, settings: Settings::default(), shared: None };
+    Arc::new(Live::new(&extensions, factory, options, &prometheus::Registry::new()).unwrap())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -166,6 +176,10 @@ impl Tools for Stub {
 
     fn last_problems(&self) -> Vec<String> {
         self.problems.clone()
+    }
+
+    fn last_withheld(&self) -> Vec<Withheld> {
+        Vec::new()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mcp_taskd_core::catalog::{Catalog, Tool};
+use mcp_taskd_core::catalog::{Live, LiveOptions, Tool, Withheld};
 use mcp_taskd_core::clock::{Clock, SystemClock};
-use mcp_taskd_core::config::{self, Backend, ConfigError, Environment, Extensions, LoadOptions, Settings};
+use mcp_taskd_core::config::{self, Backend, ConfigError, Environment, Extensions, LoadOptions, Settings, Source};
 use mcp_taskd_core::runtime;
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
-use mcp_taskd_core::store::{SharedStore, StoreError, StoreErrorKind};
-use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Scope, ToolCall, Upstreams};
+use mcp_taskd_core::store::{SharedState, SharedStore, StoreError, StoreErrorKind};
+use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Factory, Scope, ToolCall};
 use secrecy::ExposeSecret as _;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -44,18 +44,25 @@ pub struct Configuration {
     pub extensions: Extensions,
     /// What was odd but usable in the former.
     pub warnings: Vec<String>,
+    /// Where the latter comes from.
+    pub source: Source,
 }
 
 /// Reads and checks both files.
 pub fn load(origins: &Origins) -> std::result::Result<Configuration, ConfigError> {
     let environment = Environment::of_process();
     let directory = PathBuf::from(".");
-    let extensions = Extensions::load(origins.extensions_config.as_deref(), &environment, &directory)?;
+    let source = Source {
+        explicit: origins.extensions_config.clone(),
+        environment: environment.clone(),
+        directory: directory.clone(),
+    };
+    let extensions = source.load()?;
     let options =
         LoadOptions { path: origins.config.clone(), directory, environment, overrides: origins.overrides.clone() };
     let loaded = Settings::load(&options)?;
     config::check(&loaded.settings, &extensions)?;
-    Ok(Configuration { settings: loaded.settings, extensions, warnings: loaded.warnings })
+    Ok(Configuration { settings: loaded.settings, extensions, warnings: loaded.warnings, source })
 }
 
 /// The effective configuration, secrets masked.
@@ -124,6 +131,11 @@ impl Backing {
         }
     }
 
+    /// What the processes on this store share; nothing where there can be only one.
+    pub fn shared(&self) -> Option<Arc<dyn SharedState>> {
+        self.sql.clone().map(|sql| -> Arc<dyn SharedState> { Arc::new(sql) })
+    }
+
     /// Closes the connections.
     pub async fn close(&self) {
         if let Some(sql) = &self.sql {
@@ -136,8 +148,10 @@ impl Backing {
 pub struct Runtime {
     /// The façade.
     pub tasks: Arc<dyn Tasks>,
-    /// The catalogue.
+    /// The tools.
     pub tools: Arc<dyn Tools>,
+    /// The catalogue behind them, which follows the extensions file.
+    pub live: Arc<Live>,
     /// The store's time.
     pub clock: Arc<dyn Clock>,
     /// How long ago the worker loop last ran.
@@ -145,7 +159,6 @@ pub struct Runtime {
     /// Whether the worker's lease is certain.
     pub lease: Option<Lease>,
     core: runtime::Runtime,
-    upstreams: Upstreams,
     grace: Duration,
 }
 
@@ -154,39 +167,42 @@ pub struct Runtime {
 /// `metrics` takes the core's own metrics.
 pub async fn start(
     configuration: &Configuration,
-    store: &SharedStore,
+    backing: &Backing,
     role: &str,
     polls: bool,
     metrics: &prometheus::Registry,
 ) -> Result<Runtime> {
-    let Configuration { settings, extensions, .. } = configuration;
+    let Configuration { settings, extensions, source, .. } = configuration;
     let state_dir = settings.server.state_dir.clone();
     create(&state_dir, "server.state_dir")?;
-    let upstreams = upstream::build(extensions, &upstream::Options::new(&state_dir))?;
+    let factory = Factory::new(&upstream::Options::new(&state_dir))?;
+    let options = LiveOptions { source: source.clone(), settings: settings.clone(), shared: backing.shared() };
+    let live = Arc::new(Live::new(extensions, factory, options, metrics)?);
+    let upstreams = live.upstreams();
     let servers = extensions
         .servers
         .values()
         .filter_map(|server| Some((server.clone(), Arc::clone(upstreams.find(&server.name)?))));
     let process = runtime::Process { role: role.to_owned(), polls, state_dir };
-    let core = runtime::Runtime::start(&settings.mcp_tasks, process, SharedStore::clone(store), servers, metrics)
-        .await
-        .map_err(|error| match error {
-            runtime::StartError::Store(error) => error.into(),
-            error @ runtime::StartError::Metrics(_) => Failure::from(anyhow::Error::from(error)),
-        })?;
-    let catalog = Catalog::new(extensions, &upstreams, settings);
+    let core =
+        runtime::Runtime::start(&settings.mcp_tasks, process, SharedStore::clone(&backing.store), servers, metrics)
+            .await
+            .map_err(|error| match error {
+                runtime::StartError::Store(error) => error.into(),
+                error @ runtime::StartError::Metrics(_) => Failure::from(anyhow::Error::from(error)),
+            })?;
     let worker = core.service().worker().clone();
     let leased = worker.clone();
     let clock = worker.clock();
     let grace = Duration::from_secs(settings.server.shutdown_grace_seconds).saturating_sub(CLOSING);
     Ok(Runtime {
         tasks: Arc::new(core.service().clone()),
-        tools: Arc::new(Discovered { catalog, upstreams: upstreams.clone() }),
+        tools: Arc::new(Discovered(Arc::clone(&live))),
+        live,
         clock,
         pulse: Some(Box::new(move || worker.since_beat())),
         lease: Some(Box::new(move || leased.is_leased())),
         core,
-        upstreams,
         grace,
     })
 }
@@ -195,40 +211,41 @@ impl Runtime {
     /// Drains: releases what is held, waits for open submits, marks the worker dead, ends upstream sessions.
     pub async fn drain(self) {
         self.core.shutdown(self.grace).await;
-        self.upstreams.close().await;
+        self.live.close().await;
     }
 }
 
 /// The catalogue, and the way to the servers behind it.
-struct Discovered {
-    catalog: Catalog,
-    upstreams: Upstreams,
-}
+struct Discovered(Arc<Live>);
 
 #[async_trait]
 impl Tools for Discovered {
     async fn tools(&self) -> Vec<Arc<Tool>> {
-        self.catalog.view().await.tools.clone()
+        self.0.view().await.tools.clone()
     }
 
     async fn find(&self, name: &str) -> Option<Arc<Tool>> {
-        self.catalog.view().await.find(name).cloned()
+        self.0.find(name).await
     }
 
     async fn problems(&self) -> Vec<String> {
-        self.catalog.view().await.problems.clone()
+        self.0.view().await.problems.clone()
     }
 
     fn last_problems(&self) -> Vec<String> {
-        self.catalog.last_view().problems.clone()
+        self.0.last_view().problems.clone()
+    }
+
+    fn last_withheld(&self) -> Vec<Withheld> {
+        self.0.last_view().withheld.clone()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
-        self.catalog.changes()
+        self.0.changes()
     }
 
     fn allows_submit(&self, server: &str, task: &str) -> bool {
-        self.catalog.allows_submit(server, task)
+        self.0.allows_submit(server, task)
     }
 
     async fn call(
@@ -237,7 +254,7 @@ impl Tools for Discovered {
         arguments: &RawValue,
         scope: &Scope,
     ) -> std::result::Result<Box<RawValue>, CallError> {
-        let Some(upstream) = self.upstreams.find(&tool.server) else {
+        let Some(upstream) = self.0.upstream(&tool.server) else {
             return Err(CallError::new(CallErrorKind::Connect, format!("server {:?} is not configured", tool.server)));
         };
         // An ordinary call has no deadline of the daemon's own but for `tool_call_timeout` on stdio (109), which the

@@ -11,7 +11,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("config", &["task"]),
     ("store", &["task", "clock"]),
     ("upstream", &["config", "task", "clock"]),
-    ("catalog", &["upstream", "config", "task"]),
+    ("catalog", &["upstream", "store", "config", "task", "clock"]),
     ("driver", &["upstream", "config", "contract", "task"]),
     ("worker", &["driver", "contract", "store", "task", "clock", "upstream"]),
     ("service", &["worker", "driver", "contract", "store", "task", "upstream"]),

@@ -25,14 +25,17 @@ impl<S: Sync> FromRequest<S> for Body {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let announced =
-            request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        if announced.is_some_and(|length: usize| length > MAX_BODY_BYTES) {
-            return Err(Problem::too_large(MAX_BODY_BYTES));
-        }
-        let bytes = to_bytes(request.into_body(), MAX_BODY_BYTES).await.map_err(|error| body_error(&error))?;
-        Self::parse(&bytes)
+        Self::parse(&read(request).await?)
     }
+}
+
+/// The whole of a body, within the bound.
+pub(super) async fn read(request: Request) -> Result<Bytes, Problem> {
+    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|length: usize| length > MAX_BODY_BYTES) {
+        return Err(Problem::too_large(MAX_BODY_BYTES));
+    }
+    to_bytes(request.into_body(), MAX_BODY_BYTES).await.map_err(|error| body_error(&error))
 }
 
 fn body_error(error: &axum::Error) -> Problem {

@@ -3,12 +3,14 @@
 pub mod problem;
 
 mod body;
+mod config;
 mod events;
 mod operator;
 mod probe;
 mod query;
 mod request;
 mod thread;
+mod tools;
 
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use axum::Router;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post, put};
 use http::request::Parts;
 use tokio::sync::Semaphore;
 
@@ -50,7 +52,12 @@ pub fn public(daemon: Daemon, gateway: Router, probes: bool) -> Router {
         .route("/api/events", get(operator::events))
         .route("/api/stats", get(operator::stats))
         .route("/api/features", get(operator::features))
-        .route("/api/mcp/tools", get(operator::tools))
+        .route("/api/mcp/tools", get(tools::tools))
+        .route("/api/mcp/config", get(config::show).put(config::replace).patch(config::switch))
+        .route("/api/mcp/config/server", put(config::put))
+        .route("/api/mcp/config/server/{server_name}", delete(config::remove))
+        .route("/api/mcp/servers", get(config::show).put(config::replace_servers))
+        .route("/api/mcp/cache/reset", post(config::reset))
         .with_state(api.clone())
         .merge(gateway)
         .route_layer(middleware::from_fn_with_state(api.clone(), identify));
@@ -97,5 +104,20 @@ impl FromRequestParts<Api> for OperatorCaller {
     }
 }
 
+/// A caller who may change the configuration.
+struct AdminCaller(Identity);
+
+impl FromRequestParts<Api> for AdminCaller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
+        let identity = Identity::from_request_parts(parts, api).await?;
+        identity.require(Scope::Admin)?;
+        Ok(Self(identity))
+    }
+}
+
+#[cfg(test)]
+mod config_tests;
 #[cfg(test)]
 mod tests;

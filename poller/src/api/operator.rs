@@ -5,8 +5,6 @@ use axum::response::Response;
 use http::{StatusCode, Uri};
 use mcp_taskd_core::service::Access;
 use mcp_taskd_core::store::TaskFilter;
-use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::problem::Problem;
 use super::query::{Params, cut};
@@ -86,33 +84,4 @@ pub async fn features(State(api): State<Api>, _: Identity) -> Response {
             "store": api.daemon.queries.backend(),
         }),
     )
-}
-
-#[derive(Serialize)]
-struct CatalogueTool<'a> {
-    name: &'a str,
-    server: &'a str,
-    raw_name: &'a str,
-    task: Option<&'a str>,
-    definition: &'a RawValue,
-}
-
-#[derive(Serialize)]
-struct Catalogue<'a> {
-    tools: Vec<CatalogueTool<'a>>,
-    problems: &'a [String],
-}
-
-/// `GET /api/mcp/tools`.
-pub async fn tools(State(api): State<Api>, _: Identity) -> Response {
-    let visible = api.daemon.tools.tools().await;
-    let problems = api.daemon.tools.problems().await;
-    let tools = visible.iter().map(|tool| CatalogueTool {
-        name: &tool.name,
-        server: &tool.server,
-        raw_name: &tool.raw_name,
-        task: tool.toolset.as_ref().map(|toolset| toolset.name.as_str()),
-        definition: &tool.definition,
-    });
-    json(StatusCode::OK, &Catalogue { tools: tools.collect(), problems: &problems })
 }

@@ -109,6 +109,10 @@ async fn checks(api: &Api) -> Vec<Check> {
         checks.push(schema(api).await);
         checks.push(workers(api).await);
     }
+    checks.push(match daemon.live.last_reload().error {
+        None => Check::new("configuration", Health::Ok, None),
+        error => Check::new("configuration", Health::Warning, error),
+    });
     let problems = daemon.tools.last_problems();
     checks.push(if problems.is_empty() {
         Check::new("catalogue", Health::Ok, None)

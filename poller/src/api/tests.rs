@@ -14,7 +14,7 @@ use crate::gateway::{self, Gateway};
 use crate::stub::{Stub, daemon};
 use crate::view::tests::task;
 
-struct Client {
+pub(super) struct Client {
     routes: Router,
     stub: Arc<Stub>,
     daemon: Daemon,
@@ -23,11 +23,15 @@ struct Client {
 impl Client {
     fn new(stub: Stub) -> Self {
         let (daemon, stub) = daemon(stub);
+        Self::on(daemon, stub)
+    }
+
+    pub(super) fn on(daemon: Daemon, stub: Arc<Stub>) -> Self {
         let gateway = gateway::routes(Gateway::new(daemon.clone()), &daemon.shutdown);
         Self { routes: public(daemon.clone(), gateway, true), stub, daemon }
     }
 
-    async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
+    pub(super) async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
         let mut request = Request::builder().method(method).uri(path);
         if !headers.iter().any(|(name, _)| *name == "host") {
             request = request.header("host", "localhost:8787");
@@ -38,24 +42,24 @@ impl Client {
         self.routes.clone().oneshot(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap()
     }
 
-    async fn get(&self, path: &str) -> Response {
+    pub(super) async fn get(&self, path: &str) -> Response {
         self.send(Method::GET, path, &[], "").await
     }
 
-    async fn post(&self, path: &str, body: &str) -> Response {
+    pub(super) async fn post(&self, path: &str, body: &str) -> Response {
         self.send(Method::POST, path, &[], body).await
     }
 }
 
-async fn text(response: Response) -> String {
+pub(super) async fn text(response: Response) -> String {
     String::from_utf8(to_bytes(response.into_body(), 1 << 20).await.unwrap().to_vec()).unwrap()
 }
 
-async fn body(response: Response) -> Value {
+pub(super) async fn body(response: Response) -> Value {
     serde_json::from_str(&text(response).await).unwrap()
 }
 
-async fn problem(response: Response, status: u16, code: &str) -> Value {
+pub(super) async fn problem(response: Response, status: u16, code: &str) -> Value {
     assert_eq!(response.status(), status);
     assert_eq!(response.headers()["content-type"], problem::CONTENT_TYPE);
     let id = response.headers()["x-request-id"].to_str().unwrap().to_owned();
@@ -216,7 +220,10 @@ async fn operators_see_all_users_tasks() {
     assert_eq!(body(client.get("/api/workers").await).await, serde_json::json!([]));
     assert_eq!(body(client.get("/api/stats").await).await["due"], 0);
     assert_eq!(body(client.get("/api/features").await).await["mcp_tasks"]["enabled"], true);
-    assert_eq!(body(client.get("/api/mcp/tools").await).await, serde_json::json!({ "tools": [], "problems": [] }));
+    assert_eq!(
+        body(client.get("/api/mcp/tools").await).await,
+        serde_json::json!({"tools": [], "withheld": [], "problems": []})
+    );
 }
 
 #[tokio::test]

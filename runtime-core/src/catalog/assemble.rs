@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::definition::{Members, quoted};
-use super::{Guardrail, Routing, Tool, View};
+use super::{Guardrail, Routing, Tool, View, Why, Withheld};
 use crate::config::{MissingTool, RoutingConfig};
 use crate::task::Toolset;
 
@@ -49,10 +49,13 @@ pub(super) struct Rules {
 pub(super) type Discovered = Result<Arc<[Box<RawValue>]>, String>;
 
 /// The view of what was discovered; a server that was not asked yet has `None`.
-pub(super) fn assemble(servers: &[(Server, Option<Discovered>)], rules: &Rules) -> View {
+pub(super) fn assemble<'a>(
+    servers: impl IntoIterator<Item = (&'a Server, Option<&'a Discovered>)>,
+    rules: &Rules,
+) -> View {
     let mut view = View::default();
-    let mut candidates = Vec::new();
-    let mut incomplete = false;
+    let (mut candidates, mut incomplete) = (Vec::new(), Vec::new());
+    let mut is_incomplete = false;
     for (server, discovered) in servers {
         match discovered {
             None => {}
@@ -61,22 +64,25 @@ pub(super) fn assemble(servers: &[(Server, Option<Discovered>)], rules: &Rules) 
             }
             Some(Ok(tools)) => {
                 let missing = missing(server, tools);
+                let tools = visible(server, tools, &mut view);
                 if missing.is_empty() {
-                    candidates.extend(visible(server, tools, &mut view.problems));
+                    candidates.extend(tools);
                 } else {
-                    incomplete = true;
+                    is_incomplete = true;
+                    incomplete.extend(tools);
                     let names = missing.join(", ");
                     view.problems.push(format!("server {} does not have the configured tools {names}", server.name));
                 }
             }
         }
     }
-    if incomplete && rules.on_missing_tool == MissingTool::FailAll {
+    if is_incomplete && rules.on_missing_tool == MissingTool::FailAll {
         view.problems
             .push("no server's tools are shown until they match (gateway.on_missing_tool: fail_all)".to_owned());
-        candidates.clear();
+        incomplete.append(&mut candidates);
     }
-    let collisions = collisions(&candidates, rules, &mut view.problems);
+    view.withheld.extend(incomplete.into_iter().map(|tool| withheld(tool, Why::MissingTool)));
+    let collisions = collisions(&candidates, rules, &mut view);
     for tool in candidates {
         if collisions.contains(&tool.name) {
             continue;
@@ -84,11 +90,15 @@ pub(super) fn assemble(servers: &[(Server, Option<Discovered>)], rules: &Rules) 
         if rules.guardrail.allows(&tool.name) {
             view.tools.push(Arc::new(tool));
         } else {
-            view.denied.push(tool.name);
+            view.withheld.push(withheld(tool, Why::Guardrail));
         }
     }
     view.index = view.tools.iter().enumerate().map(|(at, tool)| (tool.name.clone(), at)).collect();
     view
+}
+
+fn withheld(tool: Tool, why: Why) -> Withheld {
+    Withheld { name: tool.name, servers: vec![tool.server], why }
 }
 
 /// Configured raw tools that the server does not list (39).
@@ -110,7 +120,9 @@ fn missing<'a>(server: &'a Server, tools: &[Box<RawValue>]) -> Vec<&'a str> {
 }
 
 /// The server's tools that are for agents, under their visible names.
-fn visible(server: &Server, tools: &[Box<RawValue>], problems: &mut Vec<String>) -> Vec<Tool> {
+fn visible(server: &Server, tools: &[Box<RawValue>], view: &mut View) -> Vec<Tool> {
+    let View { problems, withheld, .. } = view;
+    let invalid = |name| Withheld { name, servers: vec![server.name.clone()], why: Why::Invalid };
     let hidden: HashSet<&str> = server
         .toolsets
         .iter()
@@ -137,6 +149,7 @@ fn visible(server: &Server, tools: &[Box<RawValue>], problems: &mut Vec<String>)
                 "server {}: the tool {name:?} is left out: names may only have letters, digits, _ and -",
                 server.name
             ));
+            withheld.push(invalid(name));
             continue;
         }
         if !seen.insert(raw_name.clone()) {
@@ -147,6 +160,7 @@ fn visible(server: &Server, tools: &[Box<RawValue>], problems: &mut Vec<String>)
             // Clients refuse the whole list for it.
             problems
                 .push(format!("server {}: the tool {raw_name} is left out: its inputSchema is no object", server.name));
+            withheld.push(invalid(name));
             continue;
         }
         let toolset = submits.get(raw_name.as_str()).map(|toolset| Arc::clone(toolset));
@@ -177,23 +191,27 @@ fn submit_definition(members: &Members<'_>, name: &str) -> Box<RawValue> {
 }
 
 /// Visible names that more than one tool has (143), or that are the daemon's own.
-fn collisions(candidates: &[Tool], rules: &Rules, problems: &mut Vec<String>) -> HashSet<String> {
+fn collisions(candidates: &[Tool], rules: &Rules, view: &mut View) -> HashSet<String> {
     let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for tool in candidates {
         owners.entry(&tool.name).or_default().push(&tool.server);
     }
     let mut collisions = HashSet::new();
     for (name, servers) in owners {
-        if rules.reserved.contains(&name) {
-            problems.push(format!(
+        let why = if rules.reserved.contains(&name) {
+            view.problems.push(format!(
                 "the tool {name} of server {} is withheld: the name is the daemon's own",
                 servers.join(", ")
             ));
+            Why::Reserved
         } else if servers.len() > 1 {
-            problems.push(format!("the tool {name} is withheld: servers {} both have it", servers.join(" and ")));
+            view.problems.push(format!("the tool {name} is withheld: servers {} both have it", servers.join(" and ")));
+            Why::Collision
         } else {
             continue;
-        }
+        };
+        let servers = servers.into_iter().map(str::to_owned).collect();
+        view.withheld.push(Withheld { name: name.to_owned(), servers, why });
         collisions.insert(name.to_owned());
     }
     collisions

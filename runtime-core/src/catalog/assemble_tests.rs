@@ -21,6 +21,15 @@ fn with_tasks(name: &str) -> Server {
     Server { toolsets: vec![Arc::new(toolset)], ..server(name) }
 }
 
+/// The view of these servers.
+fn assemble(servers: &[(Server, Option<Discovered>)], rules: &Rules) -> View {
+    super::assemble(servers.iter().map(|(server, discovered)| (server, discovered.as_ref())), rules)
+}
+
+fn withheld(view: &View, why: Why) -> Vec<&str> {
+    view.withheld.iter().filter(|tool| tool.why == why).map(|tool| tool.name.as_str()).collect()
+}
+
 fn raws(tools: &[&str]) -> Arc<[Box<RawValue>]> {
     tools.iter().map(|text| RawValue::from_string((*text).to_owned()).unwrap()).collect()
 }
@@ -68,6 +77,7 @@ fn a_name_that_models_cannot_call_drops_that_tool_alone_101() {
     let view = assemble(&[(server("s"), Some(Ok(named(&["a.b", "ok", "", "ü"]))))], &Rules::default());
     assert_eq!(names(&view), ["s_ok"]);
     assert_eq!(view.problems.len(), 3, "{:?}", view.problems);
+    assert_eq!(withheld(&view, Why::Invalid), ["s_a.b", "s_ü"]);
 }
 
 #[test]
@@ -118,9 +128,11 @@ fn a_missing_configured_tool_withholds_everything_39_147() {
     let view = assemble(&servers, &Rules::default());
     assert!(view.tools.is_empty());
     assert!(view.problems[0].contains("status, cancel, input"), "{:?}", view.problems);
+    assert_eq!(withheld(&view, Why::MissingTool), ["s_submit", "s_other", "t_x"]);
     let rules = Rules { on_missing_tool: MissingTool::HideServer, ..Rules::default() };
     let view = assemble(&servers, &rules);
     assert_eq!(names(&view), ["t_x"], "150");
+    assert_eq!(withheld(&view, Why::MissingTool), ["s_submit", "s_other"]);
     assert_eq!(view.problems.len(), 1);
 }
 
@@ -145,6 +157,12 @@ fn colliding_tools_are_withheld_and_both_servers_named_143() {
     assert_eq!(names(&view), ["y"]);
     let problem = view.problems.iter().find(|problem| problem.contains("tool x")).unwrap();
     assert!(problem.contains("a and b"), "{problem}");
+    let collision = view.withheld.iter().find(|tool| tool.why == Why::Collision).unwrap();
+    assert_eq!(
+        (collision.name.as_str(), collision.servers.as_slice()),
+        ("x", ["a".to_owned(), "b".to_owned()].as_slice())
+    );
+    assert_eq!(withheld(&view, Why::Reserved), ["get_background_task"]);
     assert!(view.problems.iter().any(|problem| problem.contains("get_background_task")));
 }
 
@@ -167,5 +185,5 @@ fn the_guardrail_judges_visible_names_130() {
     let rules = Rules { guardrail: Guardrail::new(&settings), ..Rules::default() };
     let view = assemble(&[(server("s"), Some(Ok(named(&["forget", "find"]))))], &rules);
     assert_eq!(names(&view), ["s_find"]);
-    assert_eq!(view.denied, ["s_forget"]);
+    assert_eq!(withheld(&view, Why::Guardrail), ["s_forget"]);
 }

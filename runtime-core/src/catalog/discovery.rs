@@ -8,16 +8,16 @@ use futures_util::FutureExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
-use super::assemble::{Discovered, Rules, Server, assemble};
-use super::{BUILTIN_TOOLS, Guardrail, TOOL_SEARCH, View};
+use super::assemble::{Discovered, Rules, Server};
+use super::cache::{Ask, Cache, Given};
+use super::{BUILTIN_TOOLS, Guardrail, TOOL_SEARCH, Tool, View};
 use crate::config::{Extensions, Settings};
-use crate::upstream::{SharedUpstream, Upstreams};
+use crate::upstream::Upstreams;
 
-/// A server that failed is asked again after this long, doubling up to [`MAX_RETRY`].
-const MIN_RETRY: Duration = Duration::from_secs(2);
-const MAX_RETRY: Duration = Duration::from_mins(1);
 /// Bounds a discovery where the server's configuration does not (99).
 const MAX_DISCOVERY: Duration = Duration::from_mins(5);
+/// How long a caller waits where every server has failed before: the daemon's own tools are to be seen meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The tools of all enabled servers, cached server by server.
 pub struct Catalog {
@@ -25,47 +25,16 @@ pub struct Catalog {
 }
 
 struct Inner {
-    servers: Vec<(Server, SharedUpstream)>,
-    rules: Rules,
-    state: Mutex<State>,
-    /// Held by the caller that fills an empty cache; others wait for it.
-    filling: tokio::sync::Mutex<()>,
-    /// Told of every answer and reset.
+    cache: Mutex<Cache>,
+    /// Told of every answer and change.
     changed: Notify,
     /// Grows when agents that listed the tools should list them again.
     listing: watch::Sender<u64>,
 }
 
-#[derive(Default)]
-struct State {
-    /// Grows with each reset; what was discovered before is discarded (96).
-    generation: u64,
-    entries: Vec<Entry>,
-    view: Option<Arc<View>>,
-}
-
-#[derive(Clone, Default)]
-struct Entry {
-    discovered: Option<Discovered>,
-    failures: u32,
-    retry_at: Option<Instant>,
-    running: bool,
-}
-
 impl Catalog {
     /// A catalogue of the enabled servers of `extensions`; nobody is asked yet.
     pub fn new(extensions: &Extensions, upstreams: &Upstreams, settings: &Settings) -> Self {
-        let servers = extensions.servers.values().filter_map(|config| {
-            let upstream = upstreams.find(&config.name)?;
-            let server = Server {
-                name: config.name.clone(),
-                prefix: config.tool_name_prefix,
-                toolsets: config.toolsets.iter().cloned().map(Arc::new).collect(),
-                routing: Arc::new(config.routing.clone()),
-            };
-            Some((server, Arc::clone(upstream)))
-        });
-        let servers: Vec<_> = servers.collect();
         let mut reserved = if settings.gateway.builtin_tools { BUILTIN_TOOLS.to_vec() } else { Vec::new() };
         reserved.extend(settings.tool_search.enabled.then_some(TOOL_SEARCH));
         let rules = Rules {
@@ -73,53 +42,82 @@ impl Catalog {
             guardrail: Guardrail::new(&settings.guardrails),
             reserved,
         };
-        let state = Mutex::new(State { entries: vec![Entry::default(); servers.len()], ..State::default() });
-        Self {
-            inner: Arc::new(Inner {
-                servers,
-                rules,
-                state,
-                filling: tokio::sync::Mutex::default(),
-                changed: Notify::new(),
-                listing: watch::Sender::new(0),
-            }),
-        }
+        let cache = Mutex::new(Cache::new(rules));
+        let catalog = Self { inner: Arc::new(Inner { cache, changed: Notify::new(), listing: watch::Sender::new(0) }) };
+        catalog.set(extensions, upstreams);
+        catalog
+    }
+
+    /// Takes another configuration. Servers that are configured as before keep what is known of them; discoveries under way
+    /// of others are discarded (95, 96).
+    pub fn set(&self, extensions: &Extensions, upstreams: &Upstreams) {
+        let chain = extensions.interceptors_digest();
+        let given = |config: &crate::config::ServerConfig| {
+            let upstream = Arc::clone(upstreams.find(&config.name)?);
+            let server = Server {
+                name: config.name.clone(),
+                prefix: config.tool_name_prefix,
+                toolsets: config.toolsets.iter().cloned().map(Arc::new).collect(),
+                routing: Arc::new(config.routing.clone()),
+            };
+            Some(Given { server, key: format!("{} {chain}", config.digest()), upstream })
+        };
+        let servers = extensions.servers.values().filter(|server| server.enabled).filter_map(given).collect();
+        self.inner.change(|cache| cache.set(servers));
     }
 
     /// What agents see.
     ///
-    /// The first call asks every server and waits for all of them, at most for the longest `session_init_timeout`; later
-    /// ones answer from the cache, and servers that failed are asked again in the background.
+    /// Asks every server that was not asked yet and waits for all of them, at most for the longest `session_init_timeout`;
+    /// otherwise answers from the cache, and servers that failed are asked again in the background. Where all of them failed
+    /// before, they are asked again at once, and waited for a few seconds (95).
     pub async fn view(&self) -> Arc<View> {
-        if let Some(view) = self.inner.cached() {
-            return view;
+        let all_failed = self.inner.cache().begin(Instant::now());
+        if !all_failed {
+            return self.settled().await;
         }
-        let _filling = self.inner.filling.lock().await;
-        if let Some(view) = self.inner.cached() {
-            return view;
-        }
+        timeout(PATIENCE, self.settled()).await.unwrap_or_else(|_| self.last_view())
+    }
+
+    async fn settled(&self) -> Arc<View> {
         loop {
             let changed = self.inner.changed.notified();
-            if self.inner.is_complete() {
-                break;
-            }
-            // On tasks of their own, so that a caller that goes away costs the others nothing. A reset in between makes
+            // On tasks of their own, so that a caller that goes away costs the others nothing. A change in between makes
             // what was asked before worthless, and asks again (96).
-            for (at, generation) in self.inner.start_due(true) {
-                self.inner.spawn(at, generation);
+            self.inner.ask(true);
+            if let Some(view) = self.inner.cache().complete() {
+                return view;
             }
             changed.await;
         }
-        self.inner.publish()
     }
 
-    /// What agents last saw, without asking any server; empty before the first [`Catalog::view`].
+    /// The tool with this visible name. While servers whose configuration changed are being asked, the others' tools are
+    /// there at once.
+    pub async fn find(&self, name: &str) -> Option<Arc<Tool>> {
+        let known = {
+            let cache = self.inner.cache();
+            cache.was_published().then(|| cache.view().find(name).cloned()).flatten()
+        };
+        match known {
+            Some(tool) => Some(tool),
+            None => self.view().await.find(name).cloned(),
+        }
+    }
+
+    /// What is known, without asking any server; empty before the first [`Catalog::view`].
     pub fn last_view(&self) -> Arc<View> {
-        self.inner.state().view.clone().unwrap_or_default()
+        Arc::clone(self.inner.cache().view())
     }
 
-    /// Changes whenever agents that listed the tools should list them again: what they were shown is not what they would
-    /// be shown now, or it was forgotten.
+    /// Asks again, in the background, whoever failed and is due, and whoever changed where somebody has looked before: so
+    /// that agents that are connected learn of it.
+    pub fn tend(&self) {
+        let looked_at = self.inner.cache().was_published();
+        self.inner.ask(looked_at);
+    }
+
+    /// Changes whenever agents that listed the tools should list them again: they would be shown others.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.inner.listing.subscribe()
     }
@@ -127,25 +125,19 @@ impl Catalog {
     /// Whether agents may submit to this toolset: the guardrail allows its submit tool under its visible name. Asks no
     /// server, and says nothing of toolsets that are not configured (130).
     pub fn allows_submit(&self, server: &str, task: &str) -> bool {
-        self.inner.servers.iter().filter(|(known, _)| known.name == server).all(|(known, _)| {
-            let mut toolsets = known.toolsets.iter().filter(|toolset| toolset.name == task);
-            toolsets.all(|toolset| self.inner.rules.guardrail.allows(&known.visible_name(&toolset.submit_tool)))
-        })
+        self.inner.cache().allows_submit(server, task)
     }
 
-    /// Forgets everything, and lets pooled sessions go once they are idle (97).
+    /// Forgets what the servers answered.
+    pub fn forget(&self) {
+        self.inner.change(Cache::forget);
+    }
+
+    /// Forgets what the servers answered, and lets pooled sessions go once they are idle (97).
     pub async fn reset(&self) {
-        let listed = {
-            let mut state = self.inner.state();
-            state.generation += 1;
-            state.entries = vec![Entry::default(); self.inner.servers.len()];
-            state.view.take().is_some()
-        };
-        if listed {
-            self.inner.list_again();
-        }
-        self.inner.changed.notify_waiters();
-        for (_, upstream) in &self.inner.servers {
+        self.forget();
+        let upstreams = self.inner.cache().upstreams();
+        for upstream in upstreams {
             upstream.refresh().await;
         }
     }
@@ -153,118 +145,53 @@ impl Catalog {
 
 impl std::fmt::Debug for Catalog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Catalog").field("servers", &self.inner.servers.len()).finish_non_exhaustive()
+        f.debug_struct("Catalog").field("tools", &self.inner.cache().view().tools.len()).finish_non_exhaustive()
     }
 }
 
 impl Inner {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The cached view, if there is one; whoever failed and is due is asked again meanwhile.
-    fn cached(self: &Arc<Self>) -> Option<Arc<View>> {
-        let view = self.state().view.clone()?;
-        for (at, generation) in self.start_due(false) {
-            self.spawn(at, generation);
-        }
-        Some(view)
+    fn change(&self, change: impl FnOnce(&mut Cache) -> bool) {
+        let shows_other_tools = change(&mut self.cache());
+        self.tell(shows_other_tools);
     }
 
-    /// Marks the servers that have to be asked now, and names them with the generation they belong to.
-    fn start_due(&self, first: bool) -> Vec<(usize, u64)> {
-        let now = Instant::now();
-        let mut state = self.state();
-        let due = |entry: &Entry| match &entry.discovered {
-            None => first,
-            Some(Err(_)) => entry.retry_at.is_none_or(|at| at <= now),
-            Some(Ok(_)) => false,
-        };
-        let mut started = Vec::new();
-        let generation = state.generation;
-        for (at, entry) in state.entries.iter_mut().enumerate() {
-            if !entry.running && due(entry) {
-                entry.running = true;
-                started.push((at, generation));
-            }
+    fn tell(&self, shows_other_tools: bool) {
+        if shows_other_tools {
+            self.listing.send_modify(|changes| *changes += 1);
         }
-        started
+        self.changed.notify_waiters();
     }
 
-    fn spawn(self: &Arc<Self>, at: usize, generation: u64) {
-        let inner = Arc::clone(self);
-        tokio::spawn(async move {
-            let (server, upstream) = &inner.servers[at];
-            let listing = AssertUnwindSafe(upstream.list_tools()).catch_unwind();
-            let discovered = match timeout(MAX_DISCOVERY, listing).await {
-                Ok(Ok(Ok(tools))) => Ok(tools.into()),
-                Ok(Ok(Err(error))) => Err(error.message),
-                // Whoever waits for this server must not wait for ever.
-                Ok(Err(_)) => Err("internal error".to_owned()),
-                Err(_) => Err(format!("no answer within {MAX_DISCOVERY:?}")),
-            };
-            if let Err(error) = &discovered {
-                tracing::warn!(server = server.name, error, "discovery failed");
-            }
-            inner.record(at, generation, discovered);
-            inner.changed.notify_waiters();
-        });
-    }
-
-    fn record(&self, at: usize, generation: u64, discovered: Discovered) {
-        let mut state = self.state();
-        if state.generation != generation {
-            return;
-        }
-        let entry = &mut state.entries[at];
-        entry.running = false;
-        if discovered.is_ok() {
-            entry.failures = 0;
-            entry.retry_at = None;
-        } else {
-            let wait = MIN_RETRY.saturating_mul(1 << entry.failures.min(5)).min(MAX_RETRY);
-            entry.failures = entry.failures.saturating_add(1);
-            entry.retry_at = Some(Instant::now() + wait);
-        }
-        entry.discovered = Some(discovered);
-        if let Some(before) = &state.view {
-            let view = Arc::new(self.assembled(&state));
-            let same = view.lists_as(before);
-            state.view = Some(view);
-            if !same {
-                self.list_again();
-            }
+    /// Asks whoever is due, each on a task of its own.
+    fn ask(self: &Arc<Self>, first: bool) {
+        let due = self.cache().due(Instant::now(), first);
+        for ask in due {
+            let inner = Arc::clone(self);
+            tokio::spawn(async move {
+                let ticket = ask.ticket;
+                let discovered = discover(&ask).await;
+                let shows_other_tools = inner.cache().record(ticket, discovered, Instant::now());
+                inner.tell(shows_other_tools);
+            });
         }
     }
+}
 
-    fn list_again(&self) {
-        self.listing.send_modify(|changes| *changes += 1);
+async fn discover(ask: &Ask) -> Discovered {
+    let listing = AssertUnwindSafe(ask.upstream.list_tools()).catch_unwind();
+    let discovered = match timeout(MAX_DISCOVERY, listing).await {
+        Ok(Ok(Ok(tools))) => Ok(tools.into()),
+        Ok(Ok(Err(error))) => Err(error.message),
+        // Whoever waits for this server must not wait for ever.
+        Ok(Err(_)) => Err("internal error".to_owned()),
+        Err(_) => Err(format!("no answer within {MAX_DISCOVERY:?}")),
+    };
+    if let Err(error) = &discovered {
+        tracing::warn!(server = ask.name, error, "discovery failed");
     }
-
-    fn is_complete(&self) -> bool {
-        self.state().entries.iter().all(|entry| entry.discovered.is_some())
-    }
-
-    fn publish(&self) -> Arc<View> {
-        let mut state = self.state();
-        let view = Arc::new(self.assembled(&state));
-        for problem in &view.problems {
-            tracing::error!(problem, "catalogue");
-        }
-        // After a reset in between, the view is for this caller only.
-        if state.entries.iter().all(|entry| entry.discovered.is_some()) {
-            state.view = Some(Arc::clone(&view));
-        }
-        view
-    }
-
-    fn assembled(&self, state: &State) -> View {
-        let servers: Vec<_> = self
-            .servers
-            .iter()
-            .zip(&state.entries)
-            .map(|((server, _), entry)| (server.clone(), entry.discovered.clone()))
-            .collect();
-        assemble(&servers, &self.rules)
-    }
+    discovered
 }

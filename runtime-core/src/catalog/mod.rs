@@ -1,11 +1,14 @@
 //! The tools that agents see: discovery, names, toolsets, guardrail (BEHAVIOURS D, M, N, 130).
 
 mod assemble;
+mod cache;
 mod definition;
 mod discovery;
 mod guardrail;
+mod live;
 mod routing;
 mod search;
+mod shared;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,8 +17,10 @@ use serde_json::value::RawValue;
 
 pub use discovery::Catalog;
 pub use guardrail::Guardrail;
+pub use live::{Live, LiveOptions, Reload};
 pub use routing::{Routing, hints, matching};
 pub use search::search;
+pub use shared::ResetScope;
 
 use crate::task::Toolset;
 
@@ -33,8 +38,47 @@ pub struct Tool {
     pub definition: Box<RawValue>,
     /// The toolset it submits to, for a submit tool.
     pub toolset: Option<Arc<Toolset>>,
-    /// What it should be preferred for (128).
+    /// When a model should prefer it (128).
     pub routing: Routing,
+}
+
+/// A tool that a server has and agents do not see, though they would but for this.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Withheld {
+    /// The visible name that it would have.
+    pub name: String,
+    /// Whose it is; several where their names collide.
+    pub servers: Vec<String>,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a tool is withheld.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// The guardrail denies it (130).
+    Guardrail,
+    /// Another server has one of the same visible name (143).
+    Collision,
+    /// The name is the daemon's own.
+    Reserved,
+    /// A server lacks a tool that its toolsets name (39, 147, 150).
+    MissingTool,
+    /// Models cannot call a tool of this name, or clients would refuse its schema (101).
+    Invalid,
+}
+
+impl Why {
+    /// The word for programs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Guardrail => "guardrail",
+            Self::Collision => "collision",
+            Self::Reserved => "reserved",
+            Self::MissingTool => "missing_tool",
+            Self::Invalid => "invalid",
+        }
+    }
 }
 
 /// The catalogue at one moment.
@@ -44,8 +88,8 @@ pub struct View {
     pub tools: Vec<Arc<Tool>>,
     /// What is wrong: servers that could not be discovered, missing configured tools (147), collisions (143), invalid names.
     pub problems: Vec<String>,
-    /// Visible names that the guardrail withholds (130).
-    pub denied: Vec<String>,
+    /// What agents do not see, and why.
+    pub withheld: Vec<Withheld>,
     /// Where each visible name is in `tools`.
     index: HashMap<String, usize>,
 }

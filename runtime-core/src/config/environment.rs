@@ -26,6 +26,15 @@ impl Environment {
         self.get(name).filter(|value| !value.is_empty())
     }
 
+    /// The value of `MCP_TASKD_<name>`, or else of the reference's `DEER_FLOW_<name>`, where it is not empty (142), with the
+    /// name it has.
+    pub fn twin(&self, name: &str) -> Option<(String, &str)> {
+        ["MCP_TASKD_", "DEER_FLOW_"].into_iter().find_map(|prefix| {
+            let name = format!("{prefix}{name}");
+            self.non_empty(&name).map(|value| (name.clone(), value))
+        })
+    }
+
     /// Variables whose name starts with `prefix`, in order, the prefix taken off.
     pub(super) fn with_prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.0.iter().filter_map(move |(name, value)| Some((name.strip_prefix(prefix)?, value.as_str())))
@@ -57,6 +66,19 @@ pub(super) fn reference(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn our_own_name_wins_over_the_references_142() {
+        let twin = |variables: &[(&str, &str)]| {
+            let environment: Environment = variables.iter().copied().collect();
+            environment.twin("KEY").map(|(name, value)| (name, value.to_owned()))
+        };
+        let (ours, theirs) = (("MCP_TASKD_KEY", "a"), ("DEER_FLOW_KEY", "b"));
+        assert_eq!(twin(&[ours, theirs]), Some(("MCP_TASKD_KEY".into(), "a".into())));
+        assert_eq!(twin(&[theirs]), Some(("DEER_FLOW_KEY".into(), "b".into())));
+        assert_eq!(twin(&[("MCP_TASKD_KEY", ""), theirs]), Some(("DEER_FLOW_KEY".into(), "b".into())));
+        assert_eq!(twin(&[]), None);
+    }
 
     #[test]
     fn only_a_whole_value_is_a_reference_77() {

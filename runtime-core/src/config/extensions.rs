@@ -7,8 +7,8 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use secrecy::SecretString;
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
+use super::source::Signature;
 use super::{Interceptor, RoutingConfig};
 use crate::task::Toolset;
 
@@ -20,6 +20,8 @@ pub(super) const DEFAULT_INIT_TIMEOUT: Duration = Duration::from_mins(1);
 pub struct Extensions {
     /// Where it was read from; none where no file was found.
     pub path: Option<PathBuf>,
+    /// What tells the file that was read from another; none where no file was.
+    pub signature: Option<Signature>,
     /// `mcpServers`.
     pub servers: IndexMap<String, ServerConfig>,
     /// `mcpInterceptors`.
@@ -147,32 +149,8 @@ impl ServerConfig {
         }
     }
 
-    /// A digest of the whole definition, keys in canonical order: another one means another configuration (95).
-    pub fn digest(&self) -> String {
-        digest(&self.definition.0, &[])
-    }
-
-    /// A digest of what a running task depends on: the definition less what only agents see (33).
-    pub fn task_digest(&self) -> String {
-        digest(&self.definition.0, &["description", "routing", "tools", "tool_name_prefix"])
-    }
-
     /// Whether agents can start background tasks on it.
     pub fn has_toolsets(&self) -> bool {
         self.enabled && !self.toolsets.is_empty()
     }
-}
-
-fn digest(definition: &Value, without: &[&str]) -> String {
-    let mut definition = definition.clone();
-    if let Value::Object(members) = &mut definition {
-        members.retain(|key, _| !without.contains(&key.as_str()));
-    }
-    definition.sort_all_objects();
-    let hash = Sha256::digest(definition.to_string());
-    hash.iter().fold(String::with_capacity(64), |mut text, byte| {
-        use std::fmt::Write as _;
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -1,6 +1,9 @@
 //! Configuration: `config.yaml` ([`Settings`]) and `extensions_config.json` ([`Extensions`]) (INTERFACE, BEHAVIOURS C, D, K).
 
+mod canonical;
 mod check;
+mod drift;
+pub mod edit;
 mod environment;
 mod extensions;
 mod interceptor;
@@ -10,10 +13,12 @@ mod routing;
 mod schema;
 mod servers;
 mod settings;
+mod source;
 mod transport;
 mod yaml;
 
 pub use check::{check, unsupported};
+pub use drift::{Drift, Frozen};
 pub use environment::Environment;
 pub use extensions::{CredentialSource, Definition, Extensions, ServerConfig, Transport};
 pub use interceptor::{HttpInterceptor, Interceptor, OnError};
@@ -26,6 +31,7 @@ pub use settings::{
     AuthMode, AuthSettings, Backend, DatabaseSettings, DeploymentSettings, GatewaySettings, GuardrailConfig,
     GuardrailProvider, GuardrailSettings, MissingTool, ServerSettings, Settings, TaskSettings, ToolSearchSettings,
 };
+pub use source::{Content, Signature, Source};
 pub use transport::legal as is_legal_header_value;
 
 /// A configuration that cannot be used; the message names the file and key, and never a secret's value (exit 78).

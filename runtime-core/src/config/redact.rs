@@ -87,16 +87,45 @@ fn mask_args(value: &mut Value) {
             }
             continue;
         }
-        match text.split_once('=') {
-            Some((name, _)) if is_secret(name) => *text = format!("{name}={MASK}"),
+        match (text.split_once('='), text.split_once(':')) {
+            (Some((name, _)), _) if is_secret(name) => *text = format!("{name}={MASK}"),
+            // A header, as `--header` takes it.
+            (_, Some((name, value))) if is_secret(name) => {
+                let blank = if value.starts_with(' ') { " " } else { "" };
+                *text = format!("{name}:{blank}{MASK}");
+            }
             _ if text.starts_with('-') && is_secret(text) => next_is_secret = true,
+            _ if is_token(text) => MASK.clone_into(text),
             _ => mask_url(text),
         }
     }
 }
 
-/// Masks the user part of a URL, and query parameters named like secrets.
-fn mask_url(text: &mut String) {
+/// Whether a text is a token by its looks: what well-known services begin theirs with.
+fn is_token(text: &str) -> bool {
+    const BEGINNINGS: [&str; 14] = [
+        "sk-",
+        "sk_",
+        "ghp_",
+        "gho_",
+        "ghs_",
+        "github_pat_",
+        "glpat-",
+        "xoxb-",
+        "xoxp-",
+        "xapp-",
+        "AKIA",
+        "AIza",
+        "hf_",
+        "eyJ",
+    ];
+    let text = text.strip_prefix("Bearer ").unwrap_or(text);
+    let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+    text.len() >= 16 && is_word && BEGINNINGS.iter().any(|beginning| text.starts_with(beginning))
+}
+
+/// Masks the user part of a URL, parts of its path that look like secrets, and parameters that are named or look like some.
+pub(super) fn mask_url(text: &mut String) {
     let Some((scheme, rest)) = text.split_once("://") else { return };
     let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let host = authority.rsplit_once('@').map_or_else(|| authority.to_owned(), |(_, host)| format!("{MASK}@{host}"));
@@ -104,17 +133,31 @@ fn mask_url(text: &mut String) {
         Some((path, query)) => (path, Some(query)),
         None => (tail, None),
     };
+    let masked = |part: &str, separator: char, mask: fn(&str) -> String| {
+        part.split(separator).map(mask).collect::<Vec<_>>().join(&separator.to_string())
+    };
+    let path = masked(path, '/', |part| if is_random(part) { MASK.to_owned() } else { part.to_owned() });
     let query = query.map(|query| {
-        let parts = query.split('&').map(|pair| match pair.split_once('=') {
-            Some((name, _)) if is_secret(name) || name.eq_ignore_ascii_case("key") => format!("{name}={MASK}"),
+        let query = masked(query, '&', |pair| match pair.split_once('=') {
+            Some((name, value)) if is_secret_parameter(name) || is_random(value) => format!("{name}={MASK}"),
             _ => pair.to_owned(),
         });
-        parts.collect::<Vec<_>>().join("&")
+        format!("?{query}")
     });
-    *text = match query {
-        Some(query) => format!("{scheme}://{host}{path}?{query}"),
-        None => format!("{scheme}://{host}{path}"),
-    };
+    *text = format!("{scheme}://{host}{path}{}", query.unwrap_or_default());
+}
+
+fn is_secret_parameter(name: &str) -> bool {
+    const NAMES: [&str; 6] = ["key", "sig", "signature", "auth", "pass", "pwd"];
+    is_secret(name) || NAMES.contains(&name.to_ascii_lowercase().as_str())
+}
+
+/// Whether a text is long and has both letters and digits in one word, as generated ones have.
+fn is_random(text: &str) -> bool {
+    text.len() >= 20
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'%'))
+        && text.bytes().any(|byte| byte.is_ascii_digit())
+        && text.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
 /// Settings whose names only sound like secrets.
@@ -145,10 +188,10 @@ mod tests {
     #[test]
     fn secrets_by_place_and_by_name_are_masked_84_85_141() {
         let definition = Definition(json!({"mcpServers": {"s": {
-            "url": "https://u:pw@h.example/p?api_key=k&x=1#f",
+            "url": "https://u:pw@h.example/p/s/4f9c1de0a7b24c6e9d13/mcp?api_key=k&x=1#f",
             "env": {"A": "plain"},
             "headers": {"X": "v", "Y": ""},
-            "args": ["--api-key", "k1", "--token=k2", "$REF", "--secret", "$REF", "postgres://u:p@h/db", "plain"],
+            "args": ["--header", "Authorization: Bearer k0", "Authorization:k0", "ghp_0123456789abcdef", "--api-key", "k1", "--token=k2", "$REF", "--secret", "$REF", "postgres://u:p@h/db", "plain"],
             "oauth": {"client_id": "id", "client_secret": "s", "token_field": "access_token", "refresh_skew_seconds": 60},
             "user_auth": {"users": {"ada": "Bearer x"}},
             "headers_from_context": {"headers": {"Authorization": "tenant_token"}},
@@ -157,10 +200,10 @@ mod tests {
         assert_eq!(
             definition.masked()["mcpServers"]["s"],
             json!({
-                "url": "https://***@h.example/p?api_key=***&x=1#f",
+                "url": "https://***@h.example/p/s/***/mcp?api_key=***&x=1#f",
                 "env": {"A": "***"},
                 "headers": {"X": "***", "Y": ""},
-                "args": ["--api-key", "***", "--token=***", "$REF", "--secret", "$REF", "postgres://***@h/db", "plain"],
+                "args": ["--header", "Authorization: ***", "Authorization:***", "***", "--api-key", "***", "--token=***", "$REF", "--secret", "$REF", "postgres://***@h/db", "plain"],
                 "oauth": {"client_id": "id", "client_secret": "***", "token_field": "access_token", "refresh_skew_seconds": 60},
                 "user_auth": {"users": {"ada": "***"}},
                 "headers_from_context": {"headers": {"Authorization": "tenant_token"}},

@@ -1,7 +1,7 @@
 //! Reading `extensions_config.json` (BEHAVIOURS D, K, 121).
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -15,11 +15,6 @@ use super::{
 use crate::task::Toolset;
 use crate::task::limits::{SERVER_NAME_MAX_CHARS, TASK_NAME_MAX_CHARS};
 
-/// Where servers are looked for when nothing names a file.
-const PLACES: [&str; 4] =
-    ["extensions_config.json", "../extensions_config.json", "mcp_config.json", "../mcp_config.json"];
-/// Variables that name the file; the first wins (142).
-const VARIABLES: [&str; 2] = ["MCP_TASKD_EXTENSIONS_CONFIG_PATH", "DEER_FLOW_EXTENSIONS_CONFIG_PATH"];
 /// Keys of a server that this program reads.
 const SERVER_KEYS: [&str; 20] = [
     "enabled",
@@ -45,18 +40,6 @@ const SERVER_KEYS: [&str; 20] = [
 ];
 
 impl Extensions {
-    /// Loads the servers: `explicit` (a flag), the environment, then the usual places below `directory` (76).
-    ///
-    /// Finding nothing is no error; a named file that is not there is one.
-    pub fn load(explicit: Option<&Path>, environment: &Environment, directory: &Path) -> Result<Self, ConfigError> {
-        let Some(path) = find(explicit, environment, directory)? else {
-            return Ok(Self::default());
-        };
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| ConfigError(format!("{} cannot be read: {error}", path.display())))?;
-        Self::parse(&text, &path, environment)
-    }
-
     /// Reads the text of a file; `path` is for messages.
     pub fn parse(text: &str, path: &Path, environment: &Environment) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
@@ -153,17 +136,6 @@ impl Extensions {
             self.interceptors.push(read);
         }
         Ok(())
-    }
-}
-
-fn find(explicit: Option<&Path>, environment: &Environment, directory: &Path) -> Result<Option<PathBuf>, ConfigError> {
-    let named = explicit.map(|path| (path.to_owned(), "--extensions-config".to_owned())).or_else(|| {
-        VARIABLES.iter().find_map(|name| environment.non_empty(name).map(|path| (path.into(), format!("${name}"))))
-    });
-    match named {
-        Some((path, _)) if path.is_file() => Ok(Some(path)),
-        Some((path, by)) => Err(ConfigError(format!("{by}: there is no file {}", path.display()))),
-        None => Ok(PLACES.iter().map(|place| directory.join(place)).find(|path| path.is_file())),
     }
 }
 

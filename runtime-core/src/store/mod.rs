@@ -9,6 +9,7 @@ mod bounds;
 mod error;
 pub mod memory;
 mod model;
+mod shared;
 pub mod sql;
 
 pub use error::{StoreError, StoreErrorKind};
@@ -16,6 +17,7 @@ pub use model::{
     Applied, CancelRequest, ClaimOrder, EventRecord, Heartbeat, Inserted, NewHandle, NewIntent, Owned, Page, Recorded,
     RowState, StoreStats, TaskFilter, TaskWrite, WorkerId, WorkerInfo, WorkerRecord, Workers,
 };
+pub use shared::SharedState;
 
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-use crate::config::{ConfigError, Extensions, Interceptor as Configured, Transport};
+use crate::config::{ConfigError, Extensions, Interceptor as Configured, ServerConfig, Transport};
 
 pub use http::BODY_MAX_BYTES;
 use interceptor::{Chain, Endpoint, Interceptor, Interceptors};
@@ -186,27 +186,54 @@ impl std::fmt::Debug for Upstreams {
     }
 }
 
+/// Makes servers callable: what all of them share.
+pub struct Factory {
+    clients: http::Clients,
+    pool: Arc<stdio::Pool>,
+    options: Options,
+}
+
+impl std::fmt::Debug for Factory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Factory").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Factory {
+    /// Connects to nothing.
+    pub fn new(options: &Options) -> Result<Self, ConfigError> {
+        Ok(Self {
+            clients: http::Clients::new()?,
+            pool: Arc::new(stdio::Pool::new(options.max_stdio_sessions)),
+            options: options.clone(),
+        })
+    }
+
+    /// Makes a server of `extensions` callable, behind its interceptors; connects to it with its first call.
+    pub fn open(&self, server: &ServerConfig, extensions: &Extensions) -> Result<SharedUpstream, ConfigError> {
+        let refused = |what: &str| ConfigError(format!("mcpServers.{}.{what}", server.name));
+        let upstream: SharedUpstream = match &server.transport {
+            Transport::Http { url, headers } => Arc::new(http::HttpUpstream::new(server, url, headers, &self.clients)?),
+            Transport::Stdio { .. } => Arc::new(
+                stdio::StdioUpstream::new(server, &self.options, &self.pool)
+                    .ok_or_else(|| refused("type is not stdio"))?,
+            ),
+            Transport::Sse { .. } => return Err(refused("type: sse is not supported by this version (use http)")),
+        };
+        let interceptors = interceptors_of(&server.name, extensions, &self.options, &self.clients)?;
+        Ok(Chain::wrap(&server.name, upstream, interceptors))
+    }
+
+    /// The enabled servers of `extensions`.
+    pub fn open_all(&self, extensions: &Extensions) -> Result<Upstreams, ConfigError> {
+        let enabled = extensions.servers.values().filter(|server| server.enabled);
+        enabled.map(|server| Ok((server.name.clone(), self.open(server, extensions)?))).collect()
+    }
+}
+
 /// Makes the enabled servers of `extensions` callable; connects to none of them yet.
 pub fn build(extensions: &Extensions, options: &Options) -> Result<Upstreams, ConfigError> {
-    let clients = http::Clients::new()?;
-    let pool = Arc::new(stdio::Pool::new(options.max_stdio_sessions));
-    extensions
-        .servers
-        .values()
-        .filter(|server| server.enabled)
-        .map(|server| {
-            let refused = |what: &str| ConfigError(format!("mcpServers.{}.{what}", server.name));
-            let upstream: SharedUpstream = match &server.transport {
-                Transport::Http { url, headers } => Arc::new(http::HttpUpstream::new(server, url, headers, &clients)?),
-                Transport::Stdio { .. } => Arc::new(
-                    stdio::StdioUpstream::new(server, options, &pool).ok_or_else(|| refused("type is not stdio"))?,
-                ),
-                Transport::Sse { .. } => return Err(refused("type: sse is not supported by this version (use http)")),
-            };
-            let interceptors = interceptors_of(&server.name, extensions, options, &clients)?;
-            Ok((server.name.clone(), Chain::wrap(&server.name, upstream, interceptors)))
-        })
-        .collect()
+    Factory::new(options)?.open_all(extensions)
 }
 
 /// One server's own instances: the file's in their order, then the program's (127).

@@ -3,6 +3,7 @@
 mod agents;
 mod audit;
 mod cli;
+mod configuration;
 mod databases;
 mod fleet;
 mod interceptors;
@@ -12,6 +13,7 @@ mod servers;
 mod shutdown;
 mod startup;
 mod stdio;
+mod supervisor;
 
 use mcp_taskd_tests::daemon::Site;
 use mcp_taskd_tests::fake::{FakeOptions, FakeServer};

@@ -105,6 +105,35 @@ async fn an_agent_on_stdio_submits_and_the_gateway_drains_at_the_end_of_input() 
     assert!(["submitted", "working"].contains(&row["status"].as_str().unwrap()), "{row}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_on_stdio_is_told_of_other_tools_94() {
+    let fake = fake().await;
+    let site = site().server("reports", &fake.url);
+    let mut agent = Agent::start(site.command(&["mcp"]));
+    let server = agent.ask("initialize", initialize()).await;
+    assert_eq!(server["capabilities"]["tools"]["listChanged"], true);
+    agent.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+    agent.ask("tools/list", json!({})).await;
+
+    let path = site.path().join("extensions_config.json");
+    let mut document: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    document["mcpServers"]["more"] = json!({"type": "http", "url": fake.url});
+    std::fs::write(&path, document.to_string()).unwrap();
+    let told = async {
+        while let Some(line) = agent.output.next_line().await.unwrap() {
+            if line.contains("notifications/tools/list_changed") {
+                return;
+            }
+        }
+        panic!("the gateway ended");
+    };
+    tokio::time::timeout(Duration::from_secs(30), told).await.expect("it is told");
+    let tools = agent.ask("tools/list", json!({})).await;
+    assert!(tools.to_string().contains("more_echo"));
+    drop(agent.input);
+    agent.child.wait().await.unwrap();
+}
+
 /// `printf … | mcp-taskd mcp`: the input is over before anything is answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_request_of_a_finished_input_is_answered() {

@@ -11,6 +11,7 @@ mod migrations;
 mod payloads;
 mod postgres;
 mod queries;
+mod shared;
 mod sqlite;
 mod takeover;
 mod writes;

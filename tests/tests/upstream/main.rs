@@ -3,5 +3,6 @@
 mod catalogue;
 mod http;
 mod interceptors;
+mod live;
 mod setup;
 mod stdio;

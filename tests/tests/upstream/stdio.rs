@@ -36,7 +36,7 @@ impl Server {
 }
 
 /// Whether a process runs; one that has ended and was not collected by its parent does not.
-fn runs(pid: u64) -> bool {
+pub(crate) fn runs(pid: u64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }

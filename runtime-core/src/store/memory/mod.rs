@@ -4,6 +4,7 @@ mod intents;
 mod leases;
 mod queries;
 mod registry;
+mod shared;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,7 @@ struct State {
     tasks: BTreeMap<Arc<str>, TaskRecord>,
     workers: BTreeMap<WorkerId, WorkerRecord>,
     events: Vec<EventRecord>,
+    generations: BTreeMap<String, i64>,
     lots: fastrand::Rng,
 }
 
@@ -36,6 +38,7 @@ impl MemoryStore {
             tasks: BTreeMap::new(),
             workers: BTreeMap::new(),
             events: Vec::new(),
+            generations: BTreeMap::new(),
             lots: fastrand::Rng::with_seed(0),
         };
         Self { clock, state: Mutex::new(state) }

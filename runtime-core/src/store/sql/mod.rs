@@ -9,6 +9,7 @@ mod postgres;
 mod queries;
 mod registry;
 mod rows;
+mod shared;
 mod sqlite;
 mod statements;
 mod templates;

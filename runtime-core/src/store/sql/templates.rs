@@ -389,6 +389,13 @@ impl Sql {
             Self::SchemaVersion => {
                 Template::same("schema_version", "", "SELECT max(version) AS version FROM schema_migrations")
             }
+            Self::Generation => Template::same("generation", "t", "SELECT name, value FROM shared_state WHERE name = $1"),
+            Self::NextGeneration => Template::same(
+                "next_generation",
+                "t",
+                "INSERT INTO shared_state (name, value) VALUES ($1, 1)
+                ON CONFLICT (name) DO UPDATE SET value = shared_state.value + 1 RETURNING name, value",
+            ),
             // What is left lists every task.
             _ => Template::same("tasks", "tttittiti", "SELECT {record} FROM mcp_tasks WHERE {task_filter}"),
         }

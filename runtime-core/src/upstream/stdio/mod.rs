@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use launch::Launch;
 pub(super) use pool::Pool;
-use pool::Slot;
+use pool::{Slot, Tenant};
 use session::{Failure, Session};
 
 use super::jsonrpc::Request;
@@ -27,6 +27,7 @@ pub(super) struct StdioUpstream {
     name: Arc<str>,
     launch: Launch,
     pool: Arc<Pool>,
+    tenant: Tenant,
     init_timeout: Option<Duration>,
     /// Bounds calls that bring no deadline of their own (109).
     call_timeout: Option<Duration>,
@@ -39,6 +40,7 @@ impl StdioUpstream {
             name: config.name.as_str().into(),
             launch: Launch::new(config, options)?,
             pool: Arc::clone(pool),
+            tenant: pool.admit(),
             init_timeout: config.session_init_timeout,
             call_timeout: config.tool_call_timeout,
         })
@@ -78,7 +80,7 @@ impl StdioUpstream {
         let request = Request { meta_headers: call.headers, ..Request::call(call) };
         let mut again = true;
         loop {
-            let slot = self.pool.slot(&self.name, call.scope);
+            let slot = self.pool.slot(self.tenant, call.scope);
             let session = self.session(&slot, call.scope).await?;
             let exchange = session.request(&request);
             let answered = match limit {
@@ -142,11 +144,11 @@ impl Upstream for StdioUpstream {
 
     async fn refresh(&self) {
         // A session ends when its last user lets go of it.
-        drop(self.pool.take(&self.name));
+        drop(self.pool.take(self.tenant));
     }
 
     async fn close(&self) {
-        for slot in self.pool.take(&self.name) {
+        for slot in self.pool.take(self.tenant) {
             slot.retire();
             if let Some(session) = slot.flight.take() {
                 session.close();

@@ -26,7 +26,11 @@ impl Slot {
     }
 }
 
-type Slots = HashMap<Arc<str>, HashMap<Scope, Arc<Slot>>>;
+/// A server in the pool: two with the same name, of which one takes the other's place, share nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Tenant(u64);
+
+type Slots = HashMap<Tenant, HashMap<Scope, Arc<Slot>>>;
 
 /// Sessions by server and scope.
 pub(in crate::upstream) struct Pool {
@@ -40,6 +44,11 @@ impl Pool {
         Self { capacity: capacity.max(1), slots: Mutex::default(), tick: AtomicU64::new(0) }
     }
 
+    /// A place for a server's sessions.
+    pub(super) fn admit(&self) -> Tenant {
+        Tenant(self.tick.fetch_add(1, Ordering::Relaxed))
+    }
+
     fn slots(&self) -> std::sync::MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -47,10 +56,10 @@ impl Pool {
     /// The scope's place; where there are too many, the one used longest ago goes, an idle one before a busy one.
     ///
     /// A session that goes while it is used ends when its users let go of it.
-    pub(super) fn slot(&self, server: &Arc<str>, scope: &Scope) -> Arc<Slot> {
+    pub(super) fn slot(&self, server: Tenant, scope: &Scope) -> Arc<Slot> {
         let now = self.tick.fetch_add(1, Ordering::Relaxed);
         let mut slots = self.slots();
-        if let Some(slot) = slots.get(server).and_then(|scopes| scopes.get(scope)) {
+        if let Some(slot) = slots.get(&server).and_then(|scopes| scopes.get(scope)) {
             slot.used.store(now, Ordering::Relaxed);
             return Arc::clone(slot);
         }
@@ -60,21 +69,21 @@ impl Pool {
                 .iter()
                 .flat_map(|(server, scopes)| scopes.iter().map(move |(scope, slot)| (server, scope, slot)))
                 .min_by_key(|(_, _, slot)| (Arc::strong_count(slot) > 1, slot.used.load(Ordering::Relaxed)))
-                .map(|(server, scope, _)| (Arc::clone(server), scope.clone()));
+                .map(|(server, scope, _)| (*server, scope.clone()));
             let Some((server, scope)) = oldest else { break };
             evicted.extend(slots.get_mut(&server).and_then(|scopes| scopes.remove(&scope)));
         }
         let slot = Arc::new(Slot::default());
         slot.used.store(now, Ordering::Relaxed);
-        slots.entry(Arc::clone(server)).or_default().insert(scope.clone(), Arc::clone(&slot));
+        slots.entry(server).or_default().insert(scope.clone(), Arc::clone(&slot));
         drop(slots);
         drop(evicted);
         slot
     }
 
     /// Takes all of a server's places out.
-    pub(super) fn take(&self, server: &str) -> Vec<Arc<Slot>> {
-        self.slots().remove(server).unwrap_or_default().into_values().collect()
+    pub(super) fn take(&self, server: Tenant) -> Vec<Arc<Slot>> {
+        self.slots().remove(&server).unwrap_or_default().into_values().collect()
     }
 }
 
@@ -89,16 +98,16 @@ mod tests {
     #[test]
     fn the_place_used_longest_ago_goes_and_idle_ones_go_first_102() {
         let pool = Pool::new(3);
-        let server: Arc<str> = "s".into();
-        let busy = pool.slot(&server, &scope(0));
-        let idle = Arc::downgrade(&pool.slot(&server, &scope(1)));
-        let recent = Arc::downgrade(&pool.slot(&"other".into(), &scope(0)));
-        let again = pool.slot(&server, &scope(0));
+        let (server, other) = (pool.admit(), pool.admit());
+        let busy = pool.slot(server, &scope(0));
+        let idle = Arc::downgrade(&pool.slot(server, &scope(1)));
+        let recent = Arc::downgrade(&pool.slot(other, &scope(0)));
+        let again = pool.slot(server, &scope(0));
         assert!(Arc::ptr_eq(&busy, &again), "the same scope has one place");
-        pool.slot(&server, &scope(2));
+        pool.slot(server, &scope(2));
         assert!(idle.upgrade().is_none(), "the idle one used longest ago is gone");
         assert!(recent.upgrade().is_some(), "another server's scope is another place");
-        assert_eq!(pool.take("s").len(), 2);
-        assert_eq!(pool.take("s").len(), 0);
+        assert_eq!(pool.take(server).len(), 2);
+        assert_eq!(pool.take(server).len(), 0);
     }
 }

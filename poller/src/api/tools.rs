@@ -1,0 +1,66 @@
+//! The catalogue: what agents see, with routing data, and what they do not see and why (BEHAVIOURS 128, 143, 147, 150).
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::Api;
+use super::thread::json;
+use crate::auth::Identity;
+
+#[derive(Serialize)]
+struct Routing<'a> {
+    mode: &'static str,
+    priority: u8,
+    keywords: &'a [String],
+}
+
+#[derive(Serialize)]
+struct CatalogueTool<'a> {
+    name: &'a str,
+    server: &'a str,
+    raw_name: &'a str,
+    task: Option<&'a str>,
+    routing: Routing<'a>,
+    definition: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct Withheld<'a> {
+    name: &'a str,
+    servers: &'a [String],
+    reason: &'static str,
+}
+
+#[derive(Serialize)]
+struct Catalogue<'a> {
+    tools: Vec<CatalogueTool<'a>>,
+    withheld: Vec<Withheld<'a>>,
+    problems: &'a [String],
+}
+
+/// `GET /api/mcp/tools`.
+pub async fn tools(State(api): State<Api>, _: Identity) -> Response {
+    let tools = &api.daemon.tools;
+    let visible = tools.tools().await;
+    let (withheld, mut problems) = (tools.last_withheld(), tools.last_problems());
+    problems.extend(api.daemon.live.last_reload().error);
+    let visible = visible.iter().map(|tool| CatalogueTool {
+        name: &tool.name,
+        server: &tool.server,
+        raw_name: &tool.raw_name,
+        task: tool.toolset.as_ref().map(|toolset| toolset.name.as_str()),
+        routing: Routing {
+            mode: tool.routing.mode.as_str(),
+            priority: tool.routing.priority,
+            keywords: &tool.routing.keywords,
+        },
+        definition: &tool.definition,
+    });
+    let withheld =
+        withheld.iter().map(|tool| Withheld { name: &tool.name, servers: &tool.servers, reason: tool.why.as_str() });
+    let catalogue = Catalogue { tools: visible.collect(), withheld: withheld.collect(), problems: &problems };
+    json(StatusCode::OK, &catalogue)
+}

@@ -1,0 +1,36 @@
+//! How reloads of the extensions file go (METRICS).
+
+use prometheus::{Gauge, IntGauge, Registry};
+
+use crate::clock::{Clock as _, SystemClock};
+
+#[derive(Debug, Clone)]
+pub(super) struct Metrics {
+    successful: IntGauge,
+    succeeded_at: Gauge,
+}
+
+impl Metrics {
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let successful = IntGauge::new(
+            "mcp_taskd_config_last_reload_successful",
+            "1 while what the extensions file says is in effect, 0 while it cannot be used.",
+        )?;
+        let succeeded_at = Gauge::new(
+            "mcp_taskd_config_last_reload_success_timestamp_seconds",
+            "When the extensions file was last put into effect.",
+        )?;
+        registry.register(Box::new(successful.clone()))?;
+        registry.register(Box::new(succeeded_at.clone()))?;
+        Ok(Self { successful, succeeded_at })
+    }
+
+    pub(super) fn succeeded(&self) {
+        self.successful.set(1);
+        self.succeeded_at.set(SystemClock.now_ms() as f64 / 1_000.0);
+    }
+
+    pub(super) fn failed(&self) {
+        self.successful.set(0);
+    }
+}
