@@ -161,7 +161,9 @@ pub async fn start(
     let Configuration { settings, extensions, .. } = configuration;
     let state_dir = settings.server.state_dir.clone();
     create(&state_dir, "server.state_dir")?;
-    let upstreams = upstream::build(extensions, &upstream::Options::new(&state_dir))?;
+    let sessions = upstream::Metrics::register(metrics, extensions).map_err(anyhow::Error::from)?;
+    let options = upstream::Options { metrics: Some(sessions), ..upstream::Options::new(&state_dir) };
+    let upstreams = upstream::build(extensions, &options)?;
     let servers = extensions
         .servers
         .values()

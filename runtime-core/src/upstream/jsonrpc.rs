@@ -1,4 +1,4 @@
-//! JSON-RPC and MCP framing that both transports share: requests written by hand, answers read leniently.
+//! JSON-RPC and MCP framing that all transports share: requests written by hand, answers read leniently.
 
 use std::borrow::Cow;
 
@@ -129,6 +129,18 @@ pub(super) fn cancelled(id: u64, era: Era) -> Vec<u8> {
     .into_bytes()
 }
 
+/// The method that asks a modern server to tell of changes.
+pub(super) const LISTEN: &str = "subscriptions/listen";
+
+/// The text that asks a modern server to tell of changes to its tools.
+pub(super) fn listen(id: u64) -> Vec<u8> {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{LISTEN}\",\
+         \"params\":{{\"notifications\":{{\"toolsListChanged\":true}},\"_meta\":{{{MODERN_META}}}}}}}"
+    )
+    .into_bytes()
+}
+
 /// The answer to a request of the server's: `ping` is answered, nothing else exists here.
 pub(super) fn answer(id: &RawValue, method: &str) -> Vec<u8> {
     let id = id.get();
@@ -158,6 +170,14 @@ pub(super) struct Message<'a> {
     pub(super) error: Option<&'a RawValue>,
 }
 
+/// What a server says of its own accord.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Aside<'a> {
+    /// There where it wants an answer.
+    pub(super) id: Option<&'a RawValue>,
+    pub(super) method: &'a str,
+}
+
 impl<'a> Message<'a> {
     /// The messages in `text`: one, or a batch of them. What is no message is left out.
     pub(super) fn read_all(text: &'a str) -> Vec<Self> {
@@ -169,11 +189,19 @@ impl<'a> Message<'a> {
         }
     }
 
+    /// What it says where it is no answer: a request of the server's, or where it has no id a notification.
+    pub(super) fn aside(&self) -> Option<Aside<'_>> {
+        Some(Aside { id: self.id, method: self.method.as_deref()? })
+    }
+
     /// Whether it answers the request `id`.
     pub(super) fn answers(&self, id: u64) -> bool {
         self.method.is_none() && self.id.is_some_and(|raw| number(raw) == Some(id))
     }
 }
+
+/// The notification that a server's tools have changed.
+pub(super) const LIST_CHANGED: &str = "notifications/tools/list_changed";
 
 /// The number that an id is; servers are known to answer with it as a string.
 pub(super) fn number(id: &RawValue) -> Option<u64> {
@@ -244,7 +272,9 @@ mod tests {
         }
         let list: Value = serde_json::from_slice(&Request::new("tools/list").body(1, Era::Legacy)).unwrap();
         assert_eq!(list["params"], json!({}));
-        for body in [initialize(1), cancelled(3, Era::Modern), answer(&raw("\"a\""), "ping"), answer(&raw("4"), "x")] {
+        for body in
+            [initialize(1), cancelled(3, Era::Modern), listen(2), answer(&raw("\"a\""), "ping"), answer(&raw("4"), "x")]
+        {
             serde_json::from_slice::<Value>(&body).unwrap();
         }
     }

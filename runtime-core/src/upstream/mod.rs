@@ -1,9 +1,14 @@
 //! MCP servers as the daemon calls them: a small trait, one transport a file behind it.
 
+mod changes;
 mod flight;
 mod http;
+mod http_sse;
 mod jsonrpc;
 mod list;
+mod metrics;
+mod opening;
+mod pending;
 mod scrub;
 mod sse;
 mod stdio;
@@ -15,10 +20,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 
 use crate::config::{ConfigError, Extensions, Transport};
 
 pub use http::BODY_MAX_BYTES;
+pub use metrics::Metrics;
+use opening::Opening;
+use scrub::Scrubber;
 
 /// On whose behalf a call is made; sessions of a stdio server belong to one (102).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -110,6 +119,16 @@ pub trait Upstream: Send + Sync {
         text.to_owned()
     }
 
+    /// How often the server has said that its tools changed (`notifications/tools/list_changed`); a hint to list them
+    /// again, and no more: notices are merged, may be missed where a connection breaks, and a server may send any number of
+    /// them, so that whoever follows must bound how often it lists. A server that cannot say so gives a receiver without a
+    /// sender, whose `changed` fails at once.
+    ///
+    /// A server over Streamable HTTP is listened to only while somebody holds a receiver.
+    fn changes(&self) -> watch::Receiver<u64> {
+        watch::Sender::new(0).subscribe()
+    }
+
     /// Lets pooled sessions go as soon as they are idle, so that the next call starts afresh (97).
     async fn refresh(&self) {}
 
@@ -127,12 +146,14 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// Most stdio sessions at a time, of all servers together (29).
     pub max_stdio_sessions: usize,
+    /// Where sessions are counted, if anywhere.
+    pub metrics: Option<Metrics>,
 }
 
 impl Options {
-    /// The daemon's own bounds.
+    /// The daemon's own bounds, and no metrics.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        Self { state_dir: state_dir.into(), max_stdio_sessions: 256 }
+        Self { state_dir: state_dir.into(), max_stdio_sessions: 256, metrics: None }
     }
 }
 
@@ -178,13 +199,29 @@ pub fn build(extensions: &Extensions, options: &Options) -> Result<Upstreams, Co
         .values()
         .filter(|server| server.enabled)
         .map(|server| {
-            let refused = |what: &str| ConfigError(format!("mcpServers.{}.{what}", server.name));
+            let opening = |scrubber: Scrubber| Opening {
+                limit: server.session_init_timeout,
+                scrubber,
+                metrics: options
+                    .metrics
+                    .as_ref()
+                    .map(|all| all.of(&server.name, &server.transport))
+                    .unwrap_or_default(),
+            };
             let upstream: SharedUpstream = match &server.transport {
-                Transport::Http { url, headers } => Arc::new(http::HttpUpstream::new(server, url, headers, &clients)?),
-                Transport::Stdio { .. } => Arc::new(
-                    stdio::StdioUpstream::new(server, options, &pool).ok_or_else(|| refused("type is not stdio"))?,
-                ),
-                Transport::Sse { .. } => return Err(refused("type: sse is not supported by this version (use http)")),
+                Transport::Http { url, headers } => {
+                    let (target, scrubber) = http::Target::new(&server.name, url, headers, &clients)?;
+                    Arc::new(http::HttpUpstream::new(&server.name, target, opening(scrubber)))
+                }
+                Transport::Sse { url, headers } => {
+                    let (target, scrubber) = http::Target::new(&server.name, url, headers, &clients)?;
+                    Arc::new(http_sse::HttpSseUpstream::new(&server.name, target, opening(scrubber)))
+                }
+                Transport::Stdio { command, args, env, cwd } => {
+                    let launch = stdio::Launch::new(&server.name, command, args, env, cwd.as_deref(), options);
+                    let opening = opening(launch.scrubber());
+                    Arc::new(stdio::StdioUpstream::new(launch, opening, server.tool_call_timeout, &pool))
+                }
             };
             Ok((server.name.clone(), upstream))
         })

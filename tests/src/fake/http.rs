@@ -14,7 +14,9 @@ use axum::serve::ListenerExt as _;
 use http::{HeaderMap, StatusCode, header};
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 
+use super::http_sse::{event, stream_of};
 use super::tools::{Core, Incoming, SharedCore, message, tool_error};
 use super::{Era, FakeOptions};
 
@@ -72,9 +74,38 @@ pub struct FakeState {
     /// Sessions of an older generation are unknown.
     generation: AtomicU64,
     next_session: AtomicU64,
+    /// Where clients listen for notices.
+    listeners: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
 }
 
 impl FakeState {
+    fn listeners(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::UnboundedSender<Bytes>>> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many clients listen for notices.
+    pub fn listening(&self) -> usize {
+        self.listeners().iter().filter(|listener| !listener.is_closed()).count()
+    }
+
+    /// Sends a message to all who listen.
+    pub fn say(&self, message: &str) {
+        for listener in self.listeners().iter() {
+            let _ = listener.send(event("message", message));
+        }
+    }
+
+    /// Ends the streams of all who listen.
+    pub fn drop_listeners(&self) {
+        self.listeners().clear();
+    }
+
+    fn listen(&self) -> Response {
+        let (sender, events) = mpsc::unbounded_channel();
+        self.listeners().push(sender);
+        stream_of(events)
+    }
+
     /// Forgets all sessions, as a restart does.
     pub fn expire_sessions(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
@@ -128,13 +159,14 @@ impl FakeServer {
             journal: Mutex::default(),
             generation: AtomicU64::new(1),
             next_session: AtomicU64::new(1),
+            listeners: Mutex::default(),
         });
         let counted = Arc::clone(&state);
         let listener = listener.tap_io(move |io| {
             counted.core.counters.connections.fetch_add(1, Ordering::Relaxed);
             let _ = io.set_nodelay(true);
         });
-        let routes = Router::new().route("/mcp", post(receive).delete(end)).with_state(Arc::clone(&state));
+        let routes = Router::new().route("/mcp", post(receive).delete(end).get(listen)).with_state(Arc::clone(&state));
         let serving = tokio::spawn(async move {
             let _ = axum::serve(listener, routes).await;
         });
@@ -150,6 +182,15 @@ impl FakeServer {
 impl Drop for FakeServer {
     fn drop(&mut self) {
         self.serving.abort();
+    }
+}
+
+async fn listen(State(state): State<Arc<FakeState>>, headers: HeaderMap) -> Response {
+    let session = headers.get("mcp-session-id").and_then(|value| value.to_str().ok());
+    match state.options.era {
+        Era::Legacy if session.is_some_and(|session| state.knows(session)) => state.listen(),
+        Era::Legacy => plain(StatusCode::NOT_FOUND, "Session not found"),
+        _ => plain(StatusCode::METHOD_NOT_ALLOWED, ""),
     }
 }
 
@@ -175,8 +216,11 @@ async fn receive(State(state): State<Arc<FakeState>>, headers: HeaderMap, body: 
     if method == "server/discover" {
         counters.discovers.fetch_add(1, Ordering::Relaxed);
     }
-    if let Some(refusal) = refuse(&state, &headers, method, id.get()).await {
+    if let Some(refusal) = refuse(&state, &headers, &incoming, method, id.get()).await {
         return refusal;
+    }
+    if method == "subscriptions/listen" && state.options.era == Era::Modern {
+        return state.listen();
     }
     if method == "tools/call" {
         state.note(&incoming);
@@ -219,7 +263,13 @@ async fn receive(State(state): State<Arc<FakeState>>, headers: HeaderMap, body: 
 }
 
 /// What the era refuses.
-async fn refuse(state: &FakeState, headers: &HeaderMap, method: &str, id: &str) -> Option<Response> {
+async fn refuse(
+    state: &FakeState,
+    headers: &HeaderMap,
+    incoming: &Incoming<'_>,
+    method: &str,
+    id: &str,
+) -> Option<Response> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let error = |status: StatusCode, code: i64, text: &str| {
         let body = json!({"jsonrpc": "2.0", "id": null, "error": {"code": code, "message": text}}).to_string();
@@ -232,6 +282,10 @@ async fn refuse(state: &FakeState, headers: &HeaderMap, method: &str, id: &str) 
                 return error(StatusCode::BAD_REQUEST, -32_022, "Unsupported protocol version");
             }
             if header("mcp-method") != Some(method) || (method == "tools/call" && header("mcp-name").is_none()) {
+                return error(StatusCode::BAD_REQUEST, -32_020, "Header mismatch");
+            }
+            if method == "tools/call" && !state.core.mirrored(incoming.params, |name| header(name).map(str::to_owned)) {
+                state.core.counters.mismatches.fetch_add(1, Ordering::Relaxed);
                 return error(StatusCode::BAD_REQUEST, -32_020, "Header mismatch");
             }
             None

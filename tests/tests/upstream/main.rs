@@ -1,6 +1,10 @@
 //! Transports and the catalogue against the fake server.
 
 mod catalogue;
+mod children;
 mod http;
+mod http_sse;
+mod metrics;
+mod notices;
 mod setup;
 mod stdio;

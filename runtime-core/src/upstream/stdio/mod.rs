@@ -3,57 +3,54 @@
 mod launch;
 mod pool;
 mod process;
+mod restraint;
 mod session;
+mod stderr;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use launch::Launch;
+pub(super) use launch::Launch;
 pub(super) use pool::Pool;
 use pool::Slot;
-use session::{Failure, Session};
+use restraint::Restraint;
+use session::Session;
 
 use super::jsonrpc::Request;
-use super::list::Listing;
-use super::{CallError, CallErrorKind, Options, Scope, ToolCall, Upstream};
-use crate::config::ServerConfig;
+use super::opening::Opening;
+use super::pending::Failure;
+use super::{CallError, CallErrorKind, Scope, ToolCall, Upstream, list};
+
+/// A process that ends by itself sooner than this has failed rather than crashed.
+const SOON: Duration = Duration::from_secs(10);
 
 /// A server reached over the standard streams of a child process.
 pub(super) struct StdioUpstream {
-    name: Arc<str>,
     launch: Launch,
+    opening: Opening,
     pool: Arc<Pool>,
-    init_timeout: Option<Duration>,
     /// Bounds calls that bring no deadline of their own (109).
     call_timeout: Option<Duration>,
+    /// Of starts that failed.
+    restraint: Mutex<Restraint>,
 }
 
 impl StdioUpstream {
-    /// `None` where the server is not configured as a child process.
-    pub(super) fn new(config: &ServerConfig, options: &Options, pool: &Arc<Pool>) -> Option<Self> {
-        Some(Self {
-            name: config.name.as_str().into(),
-            launch: Launch::new(config, options)?,
-            pool: Arc::clone(pool),
-            init_timeout: config.session_init_timeout,
-            call_timeout: config.tool_call_timeout,
-        })
-    }
-
-    fn scrubbed(&self, mut error: CallError) -> CallError {
-        error.message = self.launch.scrubber.scrub(&error.message);
-        error
+    pub(super) fn new(launch: Launch, opening: Opening, call_timeout: Option<Duration>, pool: &Arc<Pool>) -> Self {
+        Self { launch, opening, pool: Arc::clone(pool), call_timeout, restraint: Mutex::default() }
     }
 
     /// The scope's session, brought up if need be.
     async fn session(&self, slot: &Slot, scope: &Scope) -> Result<Arc<Session>, CallError> {
         slot.flight
             .get(|session| session.is_closed(), async {
-                let session = self.start_in_time(Some(scope)).await?;
+                lock(&slot.restraint).check(Instant::now())?;
+                let session = self.start(Some(scope)).await?;
                 // Closed while it was being made: it must not come back to life (103).
                 if slot.is_retired() {
                     return Err(CallError::new(CallErrorKind::Connect, "the server is being closed".to_owned()));
@@ -63,14 +60,16 @@ impl StdioUpstream {
             .await
     }
 
-    async fn start_in_time(&self, scope: Option<&Scope>) -> Result<Session, CallError> {
-        let started = match self.init_timeout {
-            None => self.launch.start(scope).await,
-            Some(limit) => timeout(limit, self.launch.start(scope))
-                .await
-                .unwrap_or_else(|_| Err(CallError::timeout("session_init_timeout: the start of a session", limit))),
-        };
-        started.map_err(CallError::before_call).map_err(|error| self.scrubbed(error))
+    /// A new process, greeted; refused for a while after too many that failed.
+    async fn start(&self, scope: Option<&Scope>) -> Result<Session, CallError> {
+        lock(&self.restraint).check(Instant::now())?;
+        let started = self.opening.open(self.launch.start(scope, &self.opening.metrics)).await;
+        let mut restraint = lock(&self.restraint);
+        match &started {
+            Ok(_) => restraint.worked(),
+            Err(error) => restraint.failed(Instant::now(), error),
+        }
+        started
     }
 
     async fn call(&self, call: &ToolCall<'_>) -> Result<Box<RawValue>, CallError> {
@@ -78,7 +77,7 @@ impl StdioUpstream {
         let request = Request::call(call.tool, call.arguments, call.meta);
         let mut again = true;
         loop {
-            let slot = self.pool.slot(&self.name, call.scope);
+            let slot = self.pool.slot(&self.launch.name, call.scope);
             let session = self.session(&slot, call.scope).await?;
             let exchange = session.request(&request);
             let answered = match limit {
@@ -88,7 +87,10 @@ impl StdioUpstream {
                     .unwrap_or_else(|_| Err(Failure::Call(CallError::timeout(call.tool, limit)))),
             };
             match answered {
-                Ok(result) => return Ok(result),
+                Ok(result) => {
+                    lock(&slot.restraint).worked();
+                    return Ok(result);
+                }
                 Err(Failure::Rpc(error)) => return Err(error.into_call_error()),
                 // It ended before the call was sent; another one may do.
                 Err(Failure::NotSent(_)) if std::mem::take(&mut again) => slot.flight.evict(&session),
@@ -97,22 +99,12 @@ impl StdioUpstream {
                     if session.is_closed() {
                         // Only this very session goes; nothing is replayed (105).
                         slot.flight.evict(&session);
+                        if session.age() < SOON {
+                            lock(&slot.restraint).failed(Instant::now(), &error);
+                        }
                     }
                     return Err(error);
                 }
-            }
-        }
-    }
-
-    async fn list(&self) -> Result<Vec<Box<RawValue>>, CallError> {
-        let session = self.launch.start(None).await.map_err(CallError::before_call)?;
-        let mut listing = Listing::default();
-        loop {
-            let cursor = listing.cursor().map(ToOwned::to_owned);
-            let request = Request { cursor: cursor.as_deref(), ..Request::new("tools/list") };
-            let page = session.request(&request).await.map_err(Failure::into_error)?;
-            if let Some(tools) = listing.add(&page)? {
-                return Ok(tools);
             }
         }
     }
@@ -121,32 +113,37 @@ impl StdioUpstream {
 #[async_trait]
 impl Upstream for StdioUpstream {
     async fn call_tool(&self, call: ToolCall<'_>) -> Result<Box<RawValue>, CallError> {
-        self.call(&call).await.map_err(|error| self.scrubbed(error))
+        self.call(&call).await.map_err(|error| self.opening.scrubbed(error))
     }
 
+    /// Asks a process of its own, in the daemon's directory unless `cwd` is configured (82).
     async fn list_tools(&self) -> Result<Vec<Box<RawValue>>, CallError> {
-        let started = Instant::now();
-        let listed = match self.init_timeout {
-            None => self.list().await,
-            Some(limit) => {
-                timeout(limit, self.list()).await.unwrap_or_else(|_| Err(CallError::timeout("tools/list", limit)))
-            }
+        let listing = async {
+            let session = &self.start(None).await?;
+            list::follow(|cursor| async move {
+                let request = list::page(cursor.as_deref());
+                session.request(&request).await.map_err(Failure::into_error)
+            })
+            .await
         };
-        tracing::debug!(server = %self.name, elapsed = ?started.elapsed(), ok = listed.is_ok(), "discovery");
-        listed.map_err(|error| self.scrubbed(error))
+        self.opening.discover(listing).await
     }
 
     fn scrub(&self, text: &str) -> String {
-        self.launch.scrubber.scrub(text)
+        self.opening.scrubber.scrub(text)
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.launch.changes.watch()
     }
 
     async fn refresh(&self) {
         // A session ends when its last user lets go of it.
-        drop(self.pool.take(&self.name));
+        drop(self.pool.take(&self.launch.name));
     }
 
     async fn close(&self) {
-        for slot in self.pool.take(&self.name) {
+        for slot in self.pool.take(&self.launch.name) {
             slot.retire();
             if let Some(session) = slot.flight.take() {
                 session.close();
@@ -154,4 +151,8 @@ impl Upstream for StdioUpstream {
         }
         self.launch.ended().await;
     }
+}
+
+fn lock(restraint: &Mutex<Restraint>) -> MutexGuard<'_, Restraint> {
+    restraint.lock().unwrap_or_else(PoisonError::into_inner)
 }
