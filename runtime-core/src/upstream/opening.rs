@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::CallError;
 use super::metrics::ServerMetrics;
@@ -20,14 +20,19 @@ impl Opening {
     /// Brings a session up with `make`: spawn or connect, endpoint, handshake, all within the limit. Whatever fails, the
     /// call that needed the session was not sent.
     pub(super) async fn open<T>(&self, make: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-        let opened = self.within("session_init_timeout: the start of a session", make).await;
+        let opened = self.within("session_init_timeout: the start of a session", self.limit, make).await;
         self.metrics.attempted(&opened);
         opened.map_err(|error| self.scrubbed(error.before_call()))
     }
 
-    /// A discovery, session included (99).
-    pub(super) async fn discover<T>(&self, list: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-        self.within("tools/list", list).await.map_err(|error| self.scrubbed(error))
+    /// A listing in what is left of the limit, which includes the session that it needed `since` (99, 108).
+    pub(super) async fn list<T>(
+        &self,
+        since: Instant,
+        list: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let left = self.limit.map(|limit| limit.saturating_sub(since.elapsed()));
+        self.within("tools/list", left, list).await.map_err(|error| self.scrubbed(error))
     }
 
     /// The error without the credentials that are sent to the server (148).
@@ -36,10 +41,13 @@ impl Opening {
         error
     }
 
-    async fn within<T>(&self, what: &str, work: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-        match self.limit {
-            None => work.await,
-            Some(limit) => timeout(limit, work).await.unwrap_or_else(|_| Err(CallError::timeout(what, limit))),
-        }
+    async fn within<T>(
+        &self,
+        what: &str,
+        left: Option<Duration>,
+        work: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let (Some(limit), Some(left)) = (self.limit, left) else { return work.await };
+        timeout(left, work).await.unwrap_or_else(|_| Err(CallError::timeout(what, limit)))
     }
 }

@@ -47,6 +47,8 @@ pub struct Faults {
     pub echo_credentials: AtomicBool,
     /// Event streams begin with a ping of the server's.
     pub ping: AtomicBool,
+    /// Event streams begin with a notice that the tools have changed.
+    pub change: AtomicBool,
     /// Calls are executed, then answered with the HTTP error or dropped (instead of not executed at all).
     pub after_execution: AtomicBool,
 }
@@ -74,6 +76,7 @@ pub struct FakeState {
     /// Sessions of an older generation are unknown.
     generation: AtomicU64,
     next_session: AtomicU64,
+    era: Mutex<Era>,
     /// Where clients listen for notices.
     listeners: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
 }
@@ -81,6 +84,16 @@ pub struct FakeState {
 impl FakeState {
     fn listeners(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::UnboundedSender<Bytes>>> {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn era(&self) -> Era {
+        *self.era.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes over to another protocol and forgets all sessions, as a server does that is renewed.
+    pub fn renew(&self, era: Era) {
+        *self.era.lock().unwrap_or_else(PoisonError::into_inner) = era;
+        self.expire_sessions();
     }
 
     /// How many clients listen for notices.
@@ -155,6 +168,7 @@ impl FakeServer {
         let state = Arc::new(FakeState {
             core,
             faults: Faults::default(),
+            era: Mutex::new(options.era),
             options,
             journal: Mutex::default(),
             generation: AtomicU64::new(1),
@@ -187,7 +201,7 @@ impl Drop for FakeServer {
 
 async fn listen(State(state): State<Arc<FakeState>>, headers: HeaderMap) -> Response {
     let session = headers.get("mcp-session-id").and_then(|value| value.to_str().ok());
-    match state.options.era {
+    match state.era() {
         Era::Legacy if session.is_some_and(|session| state.knows(session)) => state.listen(),
         Era::Legacy => plain(StatusCode::NOT_FOUND, "Session not found"),
         _ => plain(StatusCode::METHOD_NOT_ALLOWED, ""),
@@ -219,7 +233,7 @@ async fn receive(State(state): State<Arc<FakeState>>, headers: HeaderMap, body: 
     if let Some(refusal) = refuse(&state, &headers, &incoming, method, id.get()).await {
         return refusal;
     }
-    if method == "subscriptions/listen" && state.options.era == Era::Modern {
+    if method == "subscriptions/listen" && state.era() == Era::Modern {
         return state.listen();
     }
     if method == "tools/call" {
@@ -242,7 +256,7 @@ async fn receive(State(state): State<Arc<FakeState>>, headers: HeaderMap, body: 
     }
     let mut text = if faulty { spoiled(&state, id.get(), result) } else { message(id.get(), result) };
     let mut answer = Response::builder();
-    if method == "initialize" && state.options.era == Era::Legacy {
+    if method == "initialize" && state.era() == Era::Legacy {
         let number = state.next_session.fetch_add(1, Ordering::Relaxed);
         let generation = state.generation.load(Ordering::Acquire);
         answer = answer.header("mcp-session-id", format!("session-{generation}-{number}"));
@@ -253,8 +267,15 @@ async fn receive(State(state): State<Arc<FakeState>>, headers: HeaderMap, body: 
         } else {
             ""
         };
+        let change = if state.faults.change.load(Ordering::Relaxed) {
+            "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n"
+        } else {
+            ""
+        };
         let progress = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "working"}});
-        text = format!(": hello\n\n{ping}event: message\ndata: {progress}\n\nevent: message\nid: 1\ndata: {text}\n\n");
+        text = format!(
+            ": hello\n\n{ping}{change}event: message\ndata: {progress}\n\nevent: message\nid: 1\ndata: {text}\n\n"
+        );
         "text/event-stream"
     } else {
         "application/json"
@@ -276,7 +297,7 @@ async fn refuse(
         let response = Response::builder().status(status).header(header::CONTENT_TYPE, "application/json");
         Some(response.body(Body::from(body)).expect("a valid response"))
     };
-    match state.options.era {
+    match state.era() {
         Era::Modern => {
             if header("mcp-protocol-version") != Some("2026-07-28") {
                 return error(StatusCode::BAD_REQUEST, -32_022, "Unsupported protocol version");
@@ -290,7 +311,7 @@ async fn refuse(
             }
             None
         }
-        Era::Stateless | Era::Legacy | Era::Silent if method == "server/discover" => match state.options.era {
+        Era::Stateless | Era::Legacy | Era::Silent if method == "server/discover" => match state.era() {
             Era::Silent => std::future::pending().await,
             Era::Stateless => {
                 let text = message(id, Err(super::tools::Refusal(-32_601, "Method not found".to_owned())));

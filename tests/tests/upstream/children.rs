@@ -69,3 +69,12 @@ async fn servers_that_heed_the_end_of_their_input_do_not_outlive_a_killed_daemon
     daemon.kill9().await;
     until_within("its servers ended", PATIENCE, async || are_gone(&family)).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_is_told_twice_to_stop_kills_what_does_not_end() {
+    let (_site, mut daemon, family) = serving("trap '' TERM; \"$@\"; sleep 600").await;
+    daemon.sigterm();
+    daemon.sigterm();
+    daemon.wait().await;
+    until_within("its servers are gone", PATIENCE, async || are_gone(&family)).await;
+}

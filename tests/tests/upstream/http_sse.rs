@@ -3,7 +3,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use mcp_taskd_core::upstream::{BODY_MAX_BYTES, CallErrorKind, SharedUpstream};
+use mcp_taskd_tests::daemon::{Site, has_ended};
 use mcp_taskd_tests::fake::{Endpoint, Era, FakeOptions, FakeServer, FakeSse};
+use mcp_taskd_tests::wait;
 use serde_json::{Value, json};
 
 use super::setup::{call, over_http, until};
@@ -275,4 +277,25 @@ async fn a_refresh_waits_for_calls_under_way_97() {
     fake.state.say(r#"{"jsonrpc":"2.0","id":3,"result":{"late":true}}"#);
     assert_eq!(hanging.await.unwrap().unwrap()["late"], true);
     until("the old stream is closed", || fake.state.open_streams() == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_polls_to_the_end_through_broken_streams() {
+    let fake = FakeSse::start(FakeOptions::default()).await;
+    let site = Site::new(env!("CARGO_BIN_EXE_taskd-under-test"));
+    let site = site.server_with("reports", &fake.url, false, json!({"type": "sse"}));
+    let mut daemon = site.daemon("one");
+    daemon.start().await;
+    let ids = daemon.api.submit_many("reports", &json!({"polls": 3}), 10).await;
+    for polls in 1..=2 {
+        let polled = || fake.state.core.truths().iter().all(|truth| truth.polls >= polls);
+        wait::until("all were polled", async || polled()).await;
+        fake.state.drop_streams();
+    }
+    for id in &ids {
+        wait::until("it ended", async || daemon.api.task(id).await.is_ok_and(|task| has_ended(&task))).await;
+        assert_eq!(daemon.api.task(id).await.unwrap()["status"], "completed");
+    }
+    daemon.stop().await;
+    until("the stream is closed", || fake.state.open_streams() == 0).await;
 }

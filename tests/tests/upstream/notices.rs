@@ -79,6 +79,19 @@ async fn a_server_without_such_a_stream_is_asked_once() {
 }
 
 #[tokio::test]
+async fn a_notice_beside_an_answer_counts_too() {
+    let options = FakeOptions { era: Era::Stateless, sse: true, ..FakeOptions::default() };
+    let fake = FakeServer::start(options).await;
+    let upstream = over_http(&fake.url, &json!({}));
+    let mut changes = upstream.changes();
+    call(&upstream, "echo", &json!({}), PATIENT).await.unwrap();
+    assert!(!changes.has_changed().unwrap());
+    fake.state.faults.change.store(true, Relaxed);
+    call(&upstream, "echo", &json!({}), PATIENT).await.unwrap();
+    assert_eq!(*changes.borrow_and_update(), 1);
+}
+
+#[tokio::test]
 async fn arguments_that_a_schema_wants_in_headers_are_sent_there_too() {
     let tools = json!([{"name": "echo", "inputSchema": {"type": "object", "properties": {
         "region": {"type": "string", "x-mcp-header": "Region"},

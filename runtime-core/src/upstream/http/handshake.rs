@@ -1,18 +1,17 @@
 //! Finding out which kind of protocol a server speaks, and beginning to speak it (`MCP_TASKS`).
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use super::Inner;
+use super::session::Session;
 use super::wire::{self, Failure};
 use crate::upstream::jsonrpc::{self, Era, LEGACY_VERSION, MODERN_VERSION, Request};
-use crate::upstream::metrics::SessionCount;
 use crate::upstream::{CallError, CallErrorKind};
 
 /// How long a server may take over `server/discover` before it counts as one that does not know it.
@@ -21,27 +20,6 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const UNKNOWN: u8 = 0;
 const MODERN: u8 = 1;
 const LEGACY: u8 = 2;
-
-/// What is the same in every request of a session.
-pub(super) struct Session {
-    pub(super) era: Era,
-    pub(super) headers: HeaderMap,
-    /// Whether the server gave an `Mcp-Session-Id`.
-    pub(super) named: bool,
-    /// Whether the server says that it tells of changes to its tools.
-    pub(super) announces: bool,
-    /// Whether somebody listens to that already.
-    pub(super) listening: AtomicBool,
-    /// Cancelled when the session is gone.
-    pub(super) closed: CancellationToken,
-    _count: SessionCount,
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.closed.cancel();
-    }
-}
 
 impl Inner {
     pub(super) async fn bring_up(&self) -> Result<Session, CallError> {
@@ -113,15 +91,8 @@ impl Inner {
     }
 
     fn begun(&self, era: Era, headers: HeaderMap, named: bool, announces: bool) -> Session {
-        Session {
-            era,
-            headers,
-            named,
-            announces,
-            listening: AtomicBool::new(false),
-            closed: CancellationToken::new(),
-            _count: self.opening.metrics.session(),
-        }
+        let ending = named.then(|| self.target.clone());
+        Session::new(era, headers, ending, announces, self.opening.metrics.session())
     }
 }
 

@@ -35,6 +35,10 @@ pub(super) async fn listen(upstream: Weak<Inner>, session: Weak<Session>, change
             }
             // 405, or whatever else a server without the stream answers.
             Ok(response) if !response.status().is_server_error() => {
+                if !first {
+                    // It was there: the server has forgotten the session, and may be another one by now.
+                    changes.heard(LIST_CHANGED);
+                }
                 return tracing::debug!(status = %response.status(), "no stream of notices is offered");
             }
             Ok(_) | Err(_) => {}

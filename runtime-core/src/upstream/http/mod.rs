@@ -4,6 +4,7 @@ mod client;
 mod handshake;
 mod listen;
 mod mirror;
+mod session;
 mod target;
 pub(super) mod wire;
 
@@ -18,9 +19,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 pub(super) use client::Clients;
-use handshake::{Session, UNKNOWN};
+use handshake::UNKNOWN;
 pub(super) use handshake::{negotiated, supports_modern};
 use mirror::Mirror;
+use session::Session;
 pub(super) use target::Target;
 pub use wire::BODY_MAX_BYTES;
 use wire::Failure;
@@ -81,11 +83,13 @@ impl Upstream for HttpUpstream {
     }
 
     async fn list_tools(&self) -> Result<Vec<Box<RawValue>>, CallError> {
+        let since = Instant::now();
+        self.0.session(None).await?;
         let pages = list::follow(|cursor| async move {
             let request = list::page(cursor.as_deref());
             self.0.request(&request, None).await
         });
-        let tools = self.0.opening.discover(pages).await?;
+        let tools = self.0.opening.list(since, pages).await?;
         self.0.learn(&tools);
         Ok(tools)
     }
@@ -100,10 +104,16 @@ impl Upstream for HttpUpstream {
         changes
     }
 
+    async fn refresh(&self) {
+        if let Some(session) = self.0.session.take() {
+            session.retire();
+        }
+    }
+
     async fn close(&self) {
-        let Some(session) = self.0.session.take().filter(|session| session.named) else { return };
-        // A server that does not end sessions on request lets them expire.
-        let _ = timeout(NOTIFY_TIMEOUT, self.0.target.delete(session.headers.clone())).await;
+        if let Some(session) = self.0.session.take() {
+            session.end().await;
+        }
     }
 }
 
@@ -139,7 +149,7 @@ impl Inner {
                 self.era.store(UNKNOWN, Ordering::Relaxed);
                 self.renewed(&session).await?
             }
-            (Failure::SessionLost(_), Era::Legacy) if session.named => self.renewed(&session).await?,
+            (Failure::SessionLost(_), Era::Legacy) if session.is_named() => self.renewed(&session).await?,
             (failure, _) => return Err(failure.into_error()),
         };
         Box::pin(self.bounded(&session, request, limit, left)).await.map_err(Failure::into_error)
@@ -157,7 +167,7 @@ impl Inner {
             let listed = self.bounded(session, &request, TRANSPORT_TIMEOUT, TRANSPORT_TIMEOUT).await;
             listed.map_err(Failure::into_error)
         });
-        let tools = self.opening.discover(pages).await.map_err(CallError::before_call)?;
+        let tools = self.opening.list(Instant::now(), pages).await.map_err(CallError::before_call)?;
         self.learn(&tools);
         Ok(())
     }

@@ -88,11 +88,13 @@ impl Upstream for HttpSseUpstream {
     }
 
     async fn list_tools(&self) -> Result<Vec<Box<RawValue>>, CallError> {
+        let since = Instant::now();
+        self.session().await?;
         let pages = list::follow(|cursor| async move {
             let request = list::page(cursor.as_deref());
             self.request(&request, None).await
         });
-        self.opening.discover(pages).await
+        self.opening.list(since, pages).await
     }
 
     fn scrub(&self, text: &str) -> String {

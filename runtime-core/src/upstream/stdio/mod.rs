@@ -118,15 +118,13 @@ impl Upstream for StdioUpstream {
 
     /// Asks a process of its own, in the daemon's directory unless `cwd` is configured (82).
     async fn list_tools(&self) -> Result<Vec<Box<RawValue>>, CallError> {
-        let listing = async {
-            let session = &self.start(None).await?;
-            list::follow(|cursor| async move {
-                let request = list::page(cursor.as_deref());
-                session.request(&request).await.map_err(Failure::into_error)
-            })
-            .await
-        };
-        self.opening.discover(listing).await
+        let since = Instant::now();
+        let session = &self.start(None).await?;
+        let pages = list::follow(|cursor| async move {
+            let request = list::page(cursor.as_deref());
+            session.request(&request).await.map_err(Failure::into_error)
+        });
+        self.opening.list(since, pages).await
     }
 
     fn scrub(&self, text: &str) -> String {

@@ -60,15 +60,18 @@ impl Session {
             outgoing.clone(),
             setting.changes.clone(),
         ));
-        tokio::spawn(write(pipes.stdin, messages, closing.clone()));
+        let mut writer = tokio::spawn(write(pipes.stdin, messages, closing.clone()));
         let errors = stderr::drain(pipes.stderr, setting.server.to_owned(), setting.scrubber.clone());
         let mut errors = tokio::spawn(errors);
         let (ending, silenced, server) = (closing.clone(), Arc::clone(&pending), setting.server.to_owned());
         let count = setting.count;
         setting.processes.spawn(async move {
             let by_itself = tokio::select! {
+                biased;
                 () = ending.cancelled() => false,
                 _ = &mut reader => true,
+                // It does not listen any more, and what waits to be written will have no answer.
+                _ = &mut writer => true,
             };
             // From here on nobody asks it anything, and its input ends.
             ending.cancel();
