@@ -280,16 +280,16 @@ async fn what_cannot_be_started_or_never_answers_is_not_executed_108() {
 
 #[tokio::test]
 async fn a_server_that_stops_listening_is_replaced() {
-    let script = r#"while read -r line; do case "$line" in
-        *server/discover*) echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"?"}}';;
-        *initialize\"*) echo '{"jsonrpc":"2.0","id":2,"result":{}}';;
-        *tools/call*) echo "{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"structuredContent\":{\"pid\":$$}}}"
+    let script = r#"while read -r line; do id=${line#*\"id\":}; id=${id%%,*}; case "$line" in
+        *server/discover*) echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"error\":{\"code\":-32601,\"message\":\"?\"}}";;
+        *initialize\"*) echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{}}";;
+        *tools/call*) echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"structuredContent\":{\"pid\":$$}}}"
             exec 0<&-; sleep 600;;
         esac; done"#;
     let server = Server::new(&json!({"command": "sh", "args": ["-c", script]}), 4);
     let deaf = server.place("ada").await["pid"].as_u64().unwrap();
-    let never = Some(Duration::from_secs(600));
-    let error = call(server.upstream(), "where", &json!({}), never).await.unwrap_err();
+    until("it is deaf", || !Path::new(&format!("/proc/{deaf}/fd/0")).exists()).await;
+    let error = call(server.upstream(), "where", &json!({}), PATIENT).await.unwrap_err();
     assert_eq!((error.kind, error.maybe_executed), (CallErrorKind::Transport, true), "{}", error.message);
     assert_ne!(server.place("ada").await["pid"].as_u64(), Some(deaf));
     until("the deaf one is gone", || !runs(deaf)).await;

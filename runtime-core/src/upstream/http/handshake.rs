@@ -27,17 +27,13 @@ impl Inner {
         if known != LEGACY
             && let Some(session) = self.discover().await?
         {
-            self.era.store(MODERN, Ordering::Relaxed);
             return Ok(session);
         }
-        let session = self.initialize().await.inspect_err(|error| {
+        match self.initialize().await {
             // A server that was renewed may not know `initialize` any more.
-            if error.kind == CallErrorKind::Rpc {
-                self.era.store(UNKNOWN, Ordering::Relaxed);
-            }
-        })?;
-        self.era.store(LEGACY, Ordering::Relaxed);
-        Ok(session)
+            Err(error) if known == LEGACY && error.kind == CallErrorKind::Rpc => self.discover().await?.ok_or(error),
+            initialized => initialized,
+        }
     }
 
     /// Tries the modern protocol; `None` where the server does not speak it.
@@ -69,7 +65,11 @@ impl Inner {
                 _ => false,
             },
         };
-        Ok(modern.then(|| self.begun(Era::Modern, headers, false, announces)))
+        if !modern {
+            return Ok(None);
+        }
+        self.era.store(MODERN, Ordering::Relaxed);
+        Ok(Some(self.begun(Era::Modern, headers, false, announces)))
     }
 
     async fn initialize(&self) -> Result<Session, CallError> {
@@ -86,6 +86,7 @@ impl Inner {
         }
         // Servers may refuse requests before this arrived; its own answer says nothing.
         post(&headers, jsonrpc::INITIALIZED.to_vec()).await?;
+        self.era.store(LEGACY, Ordering::Relaxed);
         tracing::debug!(server = self.name, named, "session is up");
         Ok(self.begun(Era::Legacy, headers, named, announces_changes(&result)))
     }

@@ -86,21 +86,15 @@ impl Launch {
     pub(super) async fn start(&self, scope: Option<&Scope>, metrics: &ServerMetrics) -> Result<Session, CallError> {
         let known = self.era.load(Ordering::Relaxed);
         let (session, greeted) = self.attempt(scope, known, metrics).await?;
-        match greeted {
-            Ok(()) => Ok(session),
+        let other = match &greeted {
             // Some old servers end when the first thing they hear is not `initialize`.
-            Err(_) if known != LEGACY && session.is_closed() => {
-                let (session, greeted) = self.attempt(scope, LEGACY, metrics).await?;
-                greeted.map(|()| session)
-            }
-            Err(error) => {
-                // A server that was renewed may not know `initialize` any more.
-                if error.kind == CallErrorKind::Rpc {
-                    self.era.store(UNKNOWN, Ordering::Relaxed);
-                }
-                Err(error)
-            }
-        }
+            Err(_) if known != LEGACY && session.is_closed() => LEGACY,
+            // A server that was renewed may not know `initialize` any more.
+            Err(error) if known == LEGACY && error.kind == CallErrorKind::Rpc => UNKNOWN,
+            _ => return greeted.map(|()| session),
+        };
+        let (session, greeted) = self.attempt(scope, other, metrics).await?;
+        greeted.map(|()| session)
     }
 
     async fn attempt(
