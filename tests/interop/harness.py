@@ -55,6 +55,12 @@ def equal(left: Any, right: Any, what: str) -> None:
         raise AssertionError(f"{what}: {left!r} is not {right!r}")
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 class Checks:
     """Runs checks and counts them."""
 
@@ -82,9 +88,7 @@ class Daemon:
 
     def __init__(self, binary: str, folder: Path, servers: dict[str, Any], more: str = "") -> None:
         self.binary, self.folder = binary, folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = "127.0.0.1:{}".format(free.getsockname()[1])
+        self.address = f"127.0.0.1:{free_port()}"
         self.url = f"http://{self.address}"
         self.files = ["--config", str(folder / "config.yaml"), "--extensions-config", str(folder / "extensions.json")]
         (folder / "config.yaml").write_text(
@@ -193,7 +197,7 @@ class ReportServer:
         return sock
 
     def url(self, variant: str) -> str:
-        return f"http://127.0.0.1:{self.ports[variant]}/mcp"
+        return f"http://127.0.0.1:{self.ports[variant]}/{'sse' if variant == 'sse' else 'mcp'}"
 
     def start(self) -> None:
         sockets = {variant: sock.fileno() for variant, sock in self.sockets.items()}
@@ -236,7 +240,7 @@ class World:
     """Everything that a run of the scenarios needs, and its end."""
 
     SDKS = ("mcp", "fastmcp")
-    STYLES = {"stateful": "dict", "stateful-json": "typeddict", "stateless": "pydantic", "stateless-json": "dict"}
+    STYLES = {"stateful": "dict", "stateful-json": "typeddict", "stateless": "pydantic", "stateless-json": "dict", "sse": "typeddict"}
 
     def __init__(self, binary: str, folder: Path) -> None:
         self.servers = {sdk: ReportServer(sdk, folder / sdk, self.STYLES) for sdk in self.SDKS}
@@ -251,7 +255,8 @@ class World:
         configured: dict[str, Any] = {}
         for sdk, server in self.servers.items():
             for variant in self.STYLES:
-                configured[f"{sdk}_{variant}"] = {"type": "http", "url": server.url(variant), **more}
+                kind = "sse" if variant == "sse" else "http"
+                configured[f"{sdk}_{variant}"] = {"type": kind, "url": server.url(variant), **more}
             command = [str(HERE / "server.py"), sdk, str(folder / sdk), "stdio", "pydantic"]
             configured[f"{sdk}_stdio"] = {"type": "stdio", "command": sys.executable, "args": command, **more}
         self.names = list(configured)

@@ -4,8 +4,8 @@
     server.py SDK FOLDER http VARIANT=FD=STYLE …
 
 SDK is `mcp` (the SDK's own FastMCP, MCPServer since 2.0) or `fastmcp` (the package of that name). STYLE is how tools say
-what they return: `dict`, `typeddict` or `pydantic`. Over HTTP one process serves several variants, each on a listening
-socket that it inherits, so that whoever started it may start it again without a connection being refused.
+what they return: `dict`, `typeddict` or `pydantic`. Over HTTP one process serves several variants, four of Streamable HTTP
+and `sse`, the legacy transport, each on a listening socket that it inherits, so that whoever started it may start it again without a connection being refused.
 """
 
 import asyncio
@@ -140,6 +140,8 @@ def build(sdk: str, folder: Path, variant: str, style: str) -> tuple[Any, Any]:
     old = sdk == "mcp" and version("mcp").startswith("1.")
     server = make(f"reports-{variant}", **(options if old and options else {}))
     add_tools(server, Reports(folder), style)
+    if variant == "sse":
+        return server, server.http_app(path="/sse", transport="sse") if sdk == "fastmcp" else server.sse_app()
     if options is None:
         return server, None
     if old:

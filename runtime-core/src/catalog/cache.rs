@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::View;
@@ -14,6 +15,9 @@ const MIN_RETRY: Duration = Duration::from_secs(2);
 const MAX_RETRY: Duration = Duration::from_mins(1);
 /// Where all of them failed, the next caller has them asked again at once, but not more often than this.
 const FLOOR: Duration = Duration::from_secs(1);
+
+/// A server that says again and again that its tools changed is asked no more often than this.
+const NOTICE_EVERY: Duration = Duration::from_secs(5);
 
 /// A server as the cache is given it.
 pub(super) struct Given {
@@ -38,8 +42,22 @@ struct Slot {
     failures: u32,
     failed_at: Option<Instant>,
     running: bool,
-    /// Whether a caller waits for it to be asked once more.
+    /// Whether it is to be asked once more before anybody is shown its answer.
     again: bool,
+    asked_at: Option<Instant>,
+    /// What the server says of changes to its tools.
+    notices: watch::Receiver<u64>,
+}
+
+impl Slot {
+    /// Takes note of the server's word that its tools have changed, once the last look is a while ago.
+    fn listen(&mut self, now: Instant) {
+        let rested = self.asked_at.is_none_or(|at| now >= at + NOTICE_EVERY);
+        if rested && self.discovered.is_some() && self.notices.has_changed().unwrap_or(false) {
+            self.notices.mark_unchanged();
+            self.again = true;
+        }
+    }
 }
 
 /// The cache, server by server.
@@ -88,6 +106,7 @@ impl Cache {
 
     fn fresh(&mut self, given: Given) -> Slot {
         self.tickets += 1;
+        let notices = given.upstream.changes();
         Slot {
             given,
             ticket: self.tickets,
@@ -96,6 +115,8 @@ impl Cache {
             failed_at: None,
             running: false,
             again: false,
+            asked_at: None,
+            notices,
         }
     }
 
@@ -134,9 +155,11 @@ impl Cache {
             }
             _ => false,
         };
-        let due = self.slots.iter_mut().filter(|slot| !slot.running && is_due(slot));
+        let mut idle: Vec<_> = self.slots.iter_mut().filter(|slot| !slot.running).collect();
+        idle.iter_mut().for_each(|slot| slot.listen(now));
+        let due = idle.into_iter().filter(|slot| is_due(slot));
         due.map(|slot| {
-            slot.running = true;
+            (slot.running, slot.asked_at) = (true, Some(now));
             let upstream = Arc::clone(&slot.given.upstream);
             Ask { ticket: slot.ticket, name: slot.given.server.name.clone(), upstream }
         })

@@ -6,7 +6,9 @@ use serde_json::value::RawValue;
 use super::*;
 use crate::upstream::{CallError, CallErrorKind, ToolCall, Upstream};
 
-struct Nobody;
+/// A server that may say that its tools changed.
+#[derive(Default)]
+struct Nobody(watch::Sender<u64>);
 
 #[async_trait]
 impl Upstream for Nobody {
@@ -18,12 +20,16 @@ impl Upstream for Nobody {
         Ok(Vec::new())
     }
 
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.0.subscribe()
+    }
+
     async fn close(&self) {}
 }
 
 fn given(name: &str, key: &str) -> Given {
     let server = Server { name: name.to_owned(), prefix: true, toolsets: Vec::new(), routing: Arc::default() };
-    Given { server, key: key.to_owned(), upstream: Arc::new(Nobody) }
+    Given { server, key: key.to_owned(), upstream: Arc::new(Nobody::default()) }
 }
 
 fn cache(servers: &[(&str, &str)]) -> Cache {
@@ -142,4 +148,23 @@ fn no_tools_and_no_servers_are_valid_answers_95_96() {
     let mut cache = filled(&[("a", "1")]);
     assert!(set(&mut cache, &[]), "the last server is gone, and agents are told");
     assert!(cache.complete().unwrap().tools.is_empty() && cache.upstreams().is_empty());
+}
+
+#[test]
+fn a_server_that_says_its_tools_changed_is_asked_again_but_not_in_a_tight_loop() {
+    let server = Arc::new(Nobody::default());
+    let mut cache = Cache::new(Rules::default());
+    cache.set(vec![Given { upstream: Arc::clone(&server) as SharedUpstream, ..given("s", "1") }]);
+    let start = Instant::now();
+    let ticket = asked(&mut cache, start)[0].1;
+    cache.record(ticket, tools(&["x"]), start);
+    assert!(asked(&mut cache, start + NOTICE_EVERY).is_empty(), "nothing was said");
+    server.0.send_modify(|said| *said += 1);
+    assert!(asked(&mut cache, start + FLOOR).is_empty(), "it was asked just now");
+    assert!(cache.complete().is_some());
+    assert_eq!(asked(&mut cache, start + NOTICE_EVERY).len(), 1);
+    assert!(cache.complete().is_none(), "callers wait for the new answer");
+    assert!(cache.record(ticket, tools(&["x", "y"]), start + NOTICE_EVERY), "agents see other tools");
+    assert!(cache.complete().is_some());
+    assert!(asked(&mut cache, start + 2 * NOTICE_EVERY).is_empty(), "one word, one look");
 }

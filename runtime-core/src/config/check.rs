@@ -35,9 +35,6 @@ pub fn unsupported(settings: &Settings, extensions: &Extensions) -> Result<(), C
     guardrail(settings)?;
     for server in extensions.servers.values().filter(|server| server.enabled) {
         let at = format!("mcpServers.{}", server.name);
-        if matches!(server.transport, Transport::Sse { .. }) {
-            return not_yet(&format!("{at}.type: sse (use http)"));
-        }
         let stdio = matches!(server.transport, Transport::Stdio { .. });
         // On stdio these have no effect anywhere; that is a warning, not a promise broken (118, 120).
         if let Some(source) = server.credentials.iter().find(|_| !stdio) {

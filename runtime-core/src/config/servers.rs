@@ -101,6 +101,12 @@ impl Extensions {
                     self.warnings.extend(server.credentials.iter().map(|source| {
                         format!("{file}: {at}.{} has no effect on a stdio server and is ignored", source.key())
                     }));
+                } else if server.tool_call_timeout.is_some() {
+                    // Ordinary tools have the transport's own limit (109).
+                    self.warnings.push(format!(
+                        "{file}: {at}.tool_call_timeout bounds the calls of task_toolsets only on a server that is not \
+                         stdio; its other tools ignore it"
+                    ));
                 }
                 self.warnings.extend(unset.iter().map(|warning| format!("{file}: {warning}")));
             }

@@ -72,14 +72,14 @@ fn broken_json_names_path_line_and_column_76() {
 #[test]
 fn references_are_whole_strings_at_any_depth_77() {
     let server = json!({"type": "http", "url": "$URL", "headers": {"A": "$KEY", "B": "Bearer $KEY", "C": "$NONE"},
-        "tool_call_timeout": "$LIMIT"});
+        "session_init_timeout": "$LIMIT"});
     let document = json!({"mcpServers": {"s": server}});
     let loaded = parse_with(&document, &[("URL", "http://h/mcp"), ("KEY", "k"), ("LIMIT", "2.5")]).unwrap();
     let Transport::Http { url, headers } = &loaded.servers["s"].transport else { panic!() };
     assert_eq!(url, "http://h/mcp");
     let values: Vec<_> = headers.iter().map(|(_, value)| value.expose_secret()).collect();
     assert_eq!(values, ["k", "Bearer $KEY", ""]);
-    assert_eq!(loaded.servers["s"].tool_call_timeout, Some(Duration::from_millis(2_500)));
+    assert_eq!(loaded.servers["s"].session_init_timeout, Some(Duration::from_millis(2_500)));
     assert_eq!(loaded.warnings.len(), 1);
     assert!(loaded.warnings[0].contains("mcpServers.s.headers.C") && loaded.warnings[0].contains("NONE"));
     assert_eq!(loaded.json()["mcpServers"]["s"]["url"], "$URL", "what is shown is the file, not the environment");
@@ -171,6 +171,22 @@ fn timeouts_are_positive_and_finite_or_null_81() {
             let error = server(json!({key: bad})).unwrap_err();
             assert!(error.contains(&format!("mcpServers.s.{key}")), "{error}");
         }
+    }
+}
+
+#[test]
+fn a_call_limit_that_ordinary_tools_ignore_is_warned_about_109() {
+    let warnings = |server: &Value| one(server).unwrap().warnings;
+    for kind in ["http", "sse"] {
+        let warnings = warnings(&json!({"type": kind, "url": "http://h/mcp", "tool_call_timeout": 7}));
+        assert!(warnings.len() == 1 && warnings[0].contains("mcpServers.s.tool_call_timeout"), "{warnings:?}");
+    }
+    for quiet in [
+        json!({"command": "x", "tool_call_timeout": 7}),
+        json!({"type": "http", "url": "http://h/mcp", "tool_call_timeout": null}),
+        json!({"type": "http", "url": "http://h/mcp", "tool_call_timeout": 7, "enabled": false}),
+    ] {
+        assert!(warnings(&quiet).is_empty(), "{quiet}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! JSON-RPC and MCP framing that both transports share: requests written by hand, answers read leniently.
+//! JSON-RPC and MCP framing that all transports share: requests written by hand, answers read leniently.
 
 use std::borrow::Cow;
 
@@ -35,8 +35,10 @@ pub(super) struct Request<'a> {
     pub(super) cursor: Option<&'a str>,
     /// Members of `params._meta`.
     pub(super) meta: &'a [(&'a str, &'a str)],
-    /// `headers` in `params._meta` (106).
-    pub(super) meta_headers: &'a [(HeaderName, HeaderValue)],
+    /// Headers of this request alone.
+    pub(super) headers: &'a [(HeaderName, HeaderValue)],
+    /// Whether they travel as `headers` in `params._meta`: there are no others on the way to a child process (106).
+    pub(super) headers_in_meta: bool,
     /// Whether the server is told when nobody waits for the answer any more. It is not for a task's calls, which are short:
     /// with the Python SDK's 1.x such a message ends the whole session, and with it every other call on it, where the tool
     /// does not stop at once.
@@ -45,12 +47,21 @@ pub(super) struct Request<'a> {
 
 impl<'a> Request<'a> {
     pub(super) fn new(method: &'static str) -> Self {
-        Self { method, name: None, arguments: None, cursor: None, meta: &[], meta_headers: &[], told: true }
+        Self {
+            method,
+            name: None,
+            arguments: None,
+            cursor: None,
+            meta: &[],
+            headers: &[],
+            headers_in_meta: false,
+            told: true,
+        }
     }
 
     pub(super) fn call(call: &ToolCall<'a>) -> Self {
-        let (name, arguments) = (Some(call.tool), Some(call.arguments));
-        Self { name, arguments, meta: call.meta, told: !call.of_task(), ..Self::new("tools/call") }
+        let (name, arguments, headers) = (Some(call.tool), Some(call.arguments), call.headers);
+        Self { name, arguments, meta: call.meta, headers, told: !call.of_task(), ..Self::new("tools/call") }
     }
 
     /// The request's text, on one line.
@@ -83,7 +94,8 @@ impl<'a> Request<'a> {
             member(&mut body, "cursor");
             string(&mut body, cursor);
         }
-        if era == Era::Modern || !self.meta.is_empty() || !self.meta_headers.is_empty() {
+        let meta_headers = if self.headers_in_meta { self.headers } else { &[] };
+        if era == Era::Modern || !self.meta.is_empty() || !meta_headers.is_empty() {
             member(&mut body, "_meta");
             body.push(b'{');
             let mut comma = false;
@@ -99,11 +111,11 @@ impl<'a> Request<'a> {
                 body.push(b':');
                 string(&mut body, value);
             }
-            if !self.meta_headers.is_empty() {
+            if !meta_headers.is_empty() {
                 if comma {
                     body.push(b',');
                 }
-                headers_member(&mut body, self.meta_headers);
+                headers_member(&mut body, meta_headers);
             }
             body.push(b'}');
         }
@@ -159,6 +171,18 @@ pub(super) fn cancelled(id: u64, era: Era) -> Vec<u8> {
     .into_bytes()
 }
 
+/// The method that asks a modern server to tell of changes.
+pub(super) const LISTEN: &str = "subscriptions/listen";
+
+/// The text that asks a modern server to tell of changes to its tools.
+pub(super) fn listen(id: u64) -> Vec<u8> {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{LISTEN}\",\
+         \"params\":{{\"notifications\":{{\"toolsListChanged\":true}},\"_meta\":{{{MODERN_META}}}}}}}"
+    )
+    .into_bytes()
+}
+
 /// The answer to a request of the server's: `ping` is answered, nothing else exists here.
 pub(super) fn answer(id: &RawValue, method: &str) -> Vec<u8> {
     let id = id.get();
@@ -188,6 +212,14 @@ pub(super) struct Message<'a> {
     pub(super) error: Option<&'a RawValue>,
 }
 
+/// What a server says of its own accord.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Aside<'a> {
+    /// There where it wants an answer.
+    pub(super) id: Option<&'a RawValue>,
+    pub(super) method: &'a str,
+}
+
 impl<'a> Message<'a> {
     /// The messages in `text`: one, or a batch of them. What is no message is left out.
     pub(super) fn read_all(text: &'a str) -> Vec<Self> {
@@ -199,11 +231,19 @@ impl<'a> Message<'a> {
         }
     }
 
+    /// What it says where it is no answer: a request of the server's, or where it has no id a notification.
+    pub(super) fn aside(&self) -> Option<Aside<'_>> {
+        Some(Aside { id: self.id, method: self.method.as_deref()? })
+    }
+
     /// Whether it answers the request `id`.
     pub(super) fn answers(&self, id: u64) -> bool {
         self.method.is_none() && self.id.is_some_and(|raw| number(raw) == Some(id))
     }
 }
+
+/// The notification that a server's tools have changed.
+pub(super) const LIST_CHANGED: &str = "notifications/tools/list_changed";
 
 /// The number that an id is; servers are known to answer with it as a string.
 pub(super) fn number(id: &RawValue) -> Option<u64> {
@@ -283,7 +323,9 @@ mod tests {
         }
         let list: Value = serde_json::from_slice(&Request::new("tools/list").body(1, Era::Legacy)).unwrap();
         assert_eq!(list["params"], json!({}));
-        for body in [initialize(1), cancelled(3, Era::Modern), answer(&raw("\"a\""), "ping"), answer(&raw("4"), "x")] {
+        for body in
+            [initialize(1), cancelled(3, Era::Modern), listen(2), answer(&raw("\"a\""), "ping"), answer(&raw("4"), "x")]
+        {
             serde_json::from_slice::<Value>(&body).unwrap();
         }
     }
@@ -291,7 +333,8 @@ mod tests {
     #[test]
     fn headers_of_a_call_travel_as_an_object_in_meta_106() {
         let headers = [(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer \"x\""))];
-        let request = Request { name: Some("t"), meta_headers: &headers, ..Request::new("tools/call") };
+        let request =
+            Request { name: Some("t"), headers: &headers, headers_in_meta: true, ..Request::new("tools/call") };
         for era in [Era::Legacy, Era::Modern] {
             let value: Value = serde_json::from_slice(&request.body(7, era)).unwrap();
             assert_eq!(value["params"]["_meta"]["headers"], json!({"authorization": "Bearer \"x\""}));

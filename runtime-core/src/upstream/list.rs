@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::jsonrpc::Request;
 use super::{CallError, CallErrorKind};
 
 /// Most pages that are asked for.
@@ -10,22 +11,37 @@ const MAX_PAGES: usize = 200;
 /// Most tools that are taken.
 const MAX_TOOLS: usize = 10_000;
 
+/// The request for the page at `cursor`.
+pub(super) fn page(cursor: Option<&str>) -> Request<'_> {
+    Request { cursor, ..Request::new("tools/list") }
+}
+
+/// All tools, of the pages that `ask` brings; it gets each page's cursor.
+pub(super) async fn follow<F, A>(mut ask: F) -> Result<Vec<Box<RawValue>>, CallError>
+where
+    F: FnMut(Option<String>) -> A,
+    A: Future<Output = Result<Box<RawValue>, CallError>>,
+{
+    let mut listing = Listing::default();
+    loop {
+        let result = ask(listing.cursor.clone()).await?;
+        if let Some(tools) = listing.add(&result)? {
+            return Ok(tools);
+        }
+    }
+}
+
 /// The tools of the pages so far.
 #[derive(Debug, Default)]
-pub(super) struct Listing {
+struct Listing {
     tools: Vec<Box<RawValue>>,
     cursor: Option<String>,
     pages: usize,
 }
 
 impl Listing {
-    /// The cursor of the next page.
-    pub(super) fn cursor(&self) -> Option<&str> {
-        self.cursor.as_deref()
-    }
-
     /// Takes a page in; gives all tools after the last one.
-    pub(super) fn add(&mut self, result: &RawValue) -> Result<Option<Vec<Box<RawValue>>>, CallError> {
+    fn add(&mut self, result: &RawValue) -> Result<Option<Vec<Box<RawValue>>>, CallError> {
         #[derive(Deserialize)]
         struct Page {
             #[serde(default)]

@@ -1,10 +1,15 @@
 //! MCP servers as the daemon calls them: a small trait, one transport a file behind it.
 
+mod changes;
 mod flight;
 mod http;
+mod http_sse;
 pub mod interceptor;
 mod jsonrpc;
 mod list;
+mod metrics;
+mod opening;
+mod pending;
 mod scrub;
 mod sse;
 mod stdio;
@@ -17,11 +22,14 @@ use ::http::{HeaderName, HeaderValue};
 use async_trait::async_trait;
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 
 use crate::config::{ConfigError, Extensions, Interceptor as Configured, ServerConfig, Transport};
 
 pub use http::BODY_MAX_BYTES;
 use interceptor::{Chain, Endpoint, Interceptor, Interceptors};
+pub use metrics::Metrics;
+use opening::Opening;
 
 /// On whose behalf a call is made; sessions of a stdio server belong to one (102).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -125,6 +133,16 @@ pub trait Upstream: Send + Sync {
         text.to_owned()
     }
 
+    /// How often the server has said that its tools changed (`notifications/tools/list_changed`); a hint to list them
+    /// again, and no more: notices are merged, may be missed where a connection breaks, and a server may send any number of
+    /// them, so that whoever follows must bound how often it lists. A server that cannot say so gives a receiver without a
+    /// sender, whose `changed` fails at once.
+    ///
+    /// A server over Streamable HTTP is listened to only while somebody holds a receiver.
+    fn changes(&self) -> watch::Receiver<u64> {
+        watch::Sender::new(0).subscribe()
+    }
+
     /// Lets pooled sessions go as soon as they are idle, so that the next call starts afresh (97).
     async fn refresh(&self) {}
 
@@ -142,14 +160,17 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// Most stdio sessions at a time, of all servers together (29).
     pub max_stdio_sessions: usize,
+    /// Where sessions are counted, if anywhere.
+    pub metrics: Option<Metrics>,
     /// Interceptors of the program's own; they see a call after those of `mcpInterceptors`.
     pub interceptors: Interceptors,
 }
 
 impl Options {
-    /// The daemon's own bounds.
+    /// The daemon's own bounds, and no metrics.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        Self { state_dir: state_dir.into(), max_stdio_sessions: 256, interceptors: Interceptors::default() }
+        let interceptors = Interceptors::default();
+        Self { state_dir: state_dir.into(), max_stdio_sessions: 256, metrics: None, interceptors }
     }
 }
 
@@ -209,19 +230,38 @@ impl Factory {
         })
     }
 
-    /// Makes a server of `extensions` callable, behind its interceptors; connects to it with its first call.
+    /// Makes a server of `extensions` callable, behind instances of its own of the interceptors there and those of the
+    /// program (127); connects to it with its first call.
     pub fn open(&self, server: &ServerConfig, extensions: &Extensions) -> Result<SharedUpstream, ConfigError> {
-        let refused = |what: &str| ConfigError(format!("mcpServers.{}.{what}", server.name));
-        let upstream: SharedUpstream = match &server.transport {
-            Transport::Http { url, headers } => Arc::new(http::HttpUpstream::new(server, url, headers, &self.clients)?),
-            Transport::Stdio { .. } => Arc::new(
-                stdio::StdioUpstream::new(server, &self.options, &self.pool)
-                    .ok_or_else(|| refused("type is not stdio"))?,
-            ),
-            Transport::Sse { .. } => return Err(refused("type: sse is not supported by this version (use http)")),
-        };
-        let interceptors = interceptors_of(&server.name, extensions, &self.options, &self.clients)?;
-        Ok(Chain::wrap(&server.name, upstream, interceptors))
+        let mut interceptors: Vec<Arc<dyn Interceptor>> = Vec::new();
+        for configured in &extensions.interceptors {
+            if let Configured::Http(config) = configured {
+                interceptors.push(Arc::new(Endpoint::new(config, &self.clients)?));
+            }
+        }
+        interceptors.extend(self.options.interceptors.of(&server.name));
+        Ok(Chain::wrap(&server.name, self.transport(server)?, interceptors))
+    }
+
+    fn transport(&self, server: &ServerConfig) -> Result<SharedUpstream, ConfigError> {
+        let metrics = self.options.metrics.as_ref().map(|all| all.of(&server.name, &server.transport));
+        let opening =
+            |scrubber| Opening { limit: server.session_init_timeout, scrubber, metrics: metrics.unwrap_or_default() };
+        Ok(match &server.transport {
+            Transport::Http { url, headers } => {
+                let (target, scrubber) = http::Target::new(&server.name, url, headers, &self.clients)?;
+                Arc::new(http::HttpUpstream::new(&server.name, target, opening(scrubber)))
+            }
+            Transport::Sse { url, headers } => {
+                let (target, scrubber) = http::Target::new(&server.name, url, headers, &self.clients)?;
+                Arc::new(http_sse::HttpSseUpstream::new(&server.name, target, opening(scrubber)))
+            }
+            Transport::Stdio { command, args, env, cwd } => {
+                let launch = stdio::Launch::new(&server.name, command, args, env, cwd.as_deref(), &self.options);
+                let opening = opening(launch.scrubber());
+                Arc::new(stdio::StdioUpstream::new(launch, opening, server.tool_call_timeout, &self.pool))
+            }
+        })
     }
 
     /// The enabled servers of `extensions`.
@@ -234,21 +274,4 @@ impl Factory {
 /// Makes the enabled servers of `extensions` callable; connects to none of them yet.
 pub fn build(extensions: &Extensions, options: &Options) -> Result<Upstreams, ConfigError> {
     Factory::new(options)?.open_all(extensions)
-}
-
-/// One server's own instances: the file's in their order, then the program's (127).
-fn interceptors_of(
-    server: &str,
-    extensions: &Extensions,
-    options: &Options,
-    clients: &http::Clients,
-) -> Result<Vec<Arc<dyn Interceptor>>, ConfigError> {
-    let mut interceptors: Vec<Arc<dyn Interceptor>> = Vec::new();
-    for configured in &extensions.interceptors {
-        if let Configured::Http(config) = configured {
-            interceptors.push(Arc::new(Endpoint::new(config, clients)?));
-        }
-    }
-    interceptors.extend(options.interceptors.of(server));
-    Ok(interceptors)
 }

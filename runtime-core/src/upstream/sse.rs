@@ -2,10 +2,19 @@
 
 use std::ops::ControlFlow;
 
+/// A finished event.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Event<'a> {
+    /// What it is called; empty where it has no name.
+    pub(super) name: &'a [u8],
+    pub(super) data: &'a [u8],
+}
+
 /// The state between chunks. What it holds is bounded by what it was fed; callers cap that.
 #[derive(Debug, Default)]
 pub(super) struct SseParser {
     line: Vec<u8>,
+    name: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
     after_cr: bool,
@@ -13,11 +22,16 @@ pub(super) struct SseParser {
 }
 
 impl SseParser {
-    /// Feeds a chunk; `event` gets the data of each finished event and may stop the parsing.
+    /// How many bytes wait for the end of their event.
+    pub(super) fn held(&self) -> usize {
+        self.line.len() + self.name.len() + self.data.len()
+    }
+
+    /// Feeds a chunk; `event` gets each finished event and may stop the parsing.
     pub(super) fn feed<B>(
         &mut self,
         mut chunk: &[u8],
-        mut event: impl FnMut(&[u8]) -> ControlFlow<B>,
+        mut event: impl FnMut(Event<'_>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         while !chunk.is_empty() {
             if std::mem::take(&mut self.after_cr) && chunk[0] == b'\n' {
@@ -40,31 +54,44 @@ impl SseParser {
         ControlFlow::Continue(())
     }
 
-    fn line<B>(&mut self, line: &[u8], event: &mut impl FnMut(&[u8]) -> ControlFlow<B>) -> ControlFlow<B> {
+    fn line<B>(&mut self, line: &[u8], event: &mut impl FnMut(Event<'_>) -> ControlFlow<B>) -> ControlFlow<B> {
         let line = if std::mem::replace(&mut self.begun, true) {
             line
         } else {
             line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line)
         };
         if line.is_empty() {
-            let flow = if self.has_data { event(&self.data) } else { ControlFlow::Continue(()) };
+            let flow = if self.has_data {
+                event(Event { name: &self.name, data: &self.data })
+            } else {
+                ControlFlow::Continue(())
+            };
+            self.name.clear();
             self.data.clear();
+            // One large event must not keep its memory for the life of a stream.
+            self.data.shrink_to(1 << 20);
             self.has_data = false;
             return flow;
         }
-        // Ids and retry hints serve resuming, and event names say nothing here; only data counts.
-        if let Some(rest) = line.strip_prefix(b"data") {
-            let value = match rest.split_first() {
-                None => rest,
-                Some((b':', value)) => value.strip_prefix(b" ").unwrap_or(value),
-                Some(_) => return ControlFlow::Continue(()),
-            };
+        // Ids and retry hints serve resuming, which nobody does here.
+        if let Some(value) = field(line, b"data") {
             if std::mem::replace(&mut self.has_data, true) {
                 self.data.push(b'\n');
             }
             self.data.extend_from_slice(value);
+        } else if let Some(value) = field(line, b"event") {
+            value.clone_into(&mut self.name);
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// The value of the field `name`, where the line is that field.
+fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    match line.strip_prefix(name)?.split_first() {
+        None => Some(&[]),
+        Some((b':', value)) => Some(value.strip_prefix(b" ").unwrap_or(value)),
+        Some(_) => None,
     }
 }
 
@@ -78,8 +105,8 @@ mod tests {
         let mut parser = SseParser::default();
         let mut events = Vec::new();
         for chunk in chunks {
-            let _ = parser.feed::<()>(chunk, |data| {
-                events.push(String::from_utf8_lossy(data).into_owned());
+            let _ = parser.feed::<()>(chunk, |event| {
+                events.push(String::from_utf8_lossy(event.data).into_owned());
                 ControlFlow::Continue(())
             });
         }
@@ -90,6 +117,20 @@ mod tests {
     fn events_end_at_blank_lines_of_any_kind() {
         let text = "\u{feff}: hi\r\nevent: message\r\nid: 1\r\ndata: {\"a\":\r\ndata: 1}\r\n\r\ndata:x\rdata\r\rdatax: no\n\ndata: cut";
         assert_eq!(events(&[text.as_bytes()]), ["{\"a\":\n1}", "x\n"]);
+    }
+
+    #[test]
+    fn an_event_has_its_own_name_and_no_others() {
+        let mut parser = SseParser::default();
+        let mut named = Vec::new();
+        let text = "event: endpoint\ndata: /m\n\ndata: 1\n\nevent: empty\n\nevent\ndata: 2\n\nevents: x\ndata: 3";
+        let _ = parser.feed::<()>(text.as_bytes(), |event| {
+            named.push((event.name.to_vec(), event.data.to_vec()));
+            ControlFlow::Continue(())
+        });
+        let named: Vec<_> = named.iter().map(|(name, data)| (name.as_slice(), data.as_slice())).collect();
+        assert_eq!(named, [(&b"endpoint"[..], &b"/m"[..]), (b"", b"1"), (b"", b"2")]);
+        assert_eq!(parser.held(), "data: 3".len());
     }
 
     proptest! {

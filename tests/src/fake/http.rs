@@ -14,7 +14,9 @@ use axum::serve::ListenerExt as _;
 use http::{HeaderMap, StatusCode, header};
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 
+use super::http_sse::{event, stream_of};
 use super::tools::{Core, Incoming, SharedCore, message, tool_error};
 use super::{Era, FakeOptions};
 
@@ -45,6 +47,8 @@ pub struct Faults {
     pub echo_credentials: AtomicBool,
     /// Event streams begin with a ping of the server's.
     pub ping: AtomicBool,
+    /// Event streams begin with a notice that the tools have changed.
+    pub change: AtomicBool,
     /// Calls are executed, then answered with the HTTP error or dropped (instead of not executed at all).
     pub after_execution: AtomicBool,
 }
@@ -74,9 +78,49 @@ pub struct FakeState {
     /// Sessions of an older generation are unknown.
     generation: AtomicU64,
     next_session: AtomicU64,
+    era: Mutex<Era>,
+    /// Where clients listen for notices.
+    listeners: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
 }
 
 impl FakeState {
+    fn listeners(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::UnboundedSender<Bytes>>> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn era(&self) -> Era {
+        *self.era.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes over to another protocol and forgets all sessions, as a server does that is renewed.
+    pub fn renew(&self, era: Era) {
+        *self.era.lock().unwrap_or_else(PoisonError::into_inner) = era;
+        self.expire_sessions();
+    }
+
+    /// How many clients listen for notices.
+    pub fn listening(&self) -> usize {
+        self.listeners().iter().filter(|listener| !listener.is_closed()).count()
+    }
+
+    /// Sends a message to all who listen.
+    pub fn say(&self, message: &str) {
+        for listener in self.listeners().iter() {
+            let _ = listener.send(event("message", message));
+        }
+    }
+
+    /// Ends the streams of all who listen.
+    pub fn drop_listeners(&self) {
+        self.listeners().clear();
+    }
+
+    fn listen(&self) -> Response {
+        let (sender, events) = mpsc::unbounded_channel();
+        self.listeners().push(sender);
+        stream_of(events)
+    }
+
     /// Forgets all sessions, as a restart does.
     pub fn expire_sessions(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
@@ -127,17 +171,19 @@ impl FakeServer {
         let state = Arc::new(FakeState {
             core,
             faults: Faults::default(),
+            era: Mutex::new(options.era),
             options,
             journal: Mutex::default(),
             generation: AtomicU64::new(1),
             next_session: AtomicU64::new(1),
+            listeners: Mutex::default(),
         });
         let counted = Arc::clone(&state);
         let listener = listener.tap_io(move |io| {
             counted.core.counters.connections.fetch_add(1, Ordering::Relaxed);
             let _ = io.set_nodelay(true);
         });
-        let routes = Router::new().route("/mcp", post(receive).delete(end)).with_state(Arc::clone(&state));
+        let routes = Router::new().route("/mcp", post(receive).delete(end).get(listen)).with_state(Arc::clone(&state));
         let serving = tokio::spawn(async move {
             let _ = axum::serve(listener, routes).await;
         });
@@ -153,6 +199,15 @@ impl FakeServer {
 impl Drop for FakeServer {
     fn drop(&mut self) {
         self.serving.abort();
+    }
+}
+
+async fn listen(State(state): State<Arc<FakeState>>, headers: HeaderMap) -> Response {
+    let session = headers.get("mcp-session-id").and_then(|value| value.to_str().ok());
+    match state.era() {
+        Era::Legacy if session.is_some_and(|session| state.knows(session)) => state.listen(),
+        Era::Legacy => plain(StatusCode::NOT_FOUND, "Session not found"),
+        _ => plain(StatusCode::METHOD_NOT_ALLOWED, ""),
     }
 }
 
@@ -178,8 +233,11 @@ async fn receive(State(state): State<Arc<FakeState>>, headers: HeaderMap, body: 
     if method == "server/discover" {
         counters.discovers.fetch_add(1, Ordering::Relaxed);
     }
-    if let Some(refusal) = refuse(&state, &headers, method, id.get()).await {
+    if let Some(refusal) = refuse(&state, &headers, &incoming, method, id.get()).await {
         return refusal;
+    }
+    if method == "subscriptions/listen" && state.era() == Era::Modern {
+        return state.listen();
     }
     if method == "tools/call" {
         state.note(&incoming, &headers);
@@ -201,7 +259,7 @@ async fn receive(State(state): State<Arc<FakeState>>, headers: HeaderMap, body: 
     }
     let mut text = if faulty { spoiled(&state, id.get(), result) } else { message(id.get(), result) };
     let mut answer = Response::builder();
-    if method == "initialize" && state.options.era == Era::Legacy {
+    if method == "initialize" && state.era() == Era::Legacy {
         let number = state.next_session.fetch_add(1, Ordering::Relaxed);
         let generation = state.generation.load(Ordering::Acquire);
         answer = answer.header("mcp-session-id", format!("session-{generation}-{number}"));
@@ -212,8 +270,15 @@ async fn receive(State(state): State<Arc<FakeState>>, headers: HeaderMap, body: 
         } else {
             ""
         };
+        let change = if state.faults.change.load(Ordering::Relaxed) {
+            "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n"
+        } else {
+            ""
+        };
         let progress = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "working"}});
-        text = format!(": hello\n\n{ping}event: message\ndata: {progress}\n\nevent: message\nid: 1\ndata: {text}\n\n");
+        text = format!(
+            ": hello\n\n{ping}{change}event: message\ndata: {progress}\n\nevent: message\nid: 1\ndata: {text}\n\n"
+        );
         "text/event-stream"
     } else {
         "application/json"
@@ -222,14 +287,20 @@ async fn receive(State(state): State<Arc<FakeState>>, headers: HeaderMap, body: 
 }
 
 /// What the era refuses.
-async fn refuse(state: &FakeState, headers: &HeaderMap, method: &str, id: &str) -> Option<Response> {
+async fn refuse(
+    state: &FakeState,
+    headers: &HeaderMap,
+    incoming: &Incoming<'_>,
+    method: &str,
+    id: &str,
+) -> Option<Response> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let error = |status: StatusCode, code: i64, text: &str| {
         let body = json!({"jsonrpc": "2.0", "id": null, "error": {"code": code, "message": text}}).to_string();
         let response = Response::builder().status(status).header(header::CONTENT_TYPE, "application/json");
         Some(response.body(Body::from(body)).expect("a valid response"))
     };
-    match state.options.era {
+    match state.era() {
         Era::Modern => {
             if header("mcp-protocol-version") != Some("2026-07-28") {
                 return error(StatusCode::BAD_REQUEST, -32_022, "Unsupported protocol version");
@@ -237,9 +308,13 @@ async fn refuse(state: &FakeState, headers: &HeaderMap, method: &str, id: &str) 
             if header("mcp-method") != Some(method) || (method == "tools/call" && header("mcp-name").is_none()) {
                 return error(StatusCode::BAD_REQUEST, -32_020, "Header mismatch");
             }
+            if method == "tools/call" && !state.core.mirrored(incoming.params, |name| header(name).map(str::to_owned)) {
+                state.core.counters.mismatches.fetch_add(1, Ordering::Relaxed);
+                return error(StatusCode::BAD_REQUEST, -32_020, "Header mismatch");
+            }
             None
         }
-        Era::Stateless | Era::Legacy | Era::Silent if method == "server/discover" => match state.options.era {
+        Era::Stateless | Era::Legacy | Era::Silent if method == "server/discover" => match state.era() {
             Era::Silent => std::future::pending().await,
             Era::Stateless => {
                 let text = message(id, Err(super::tools::Refusal(-32_601, "Method not found".to_owned())));

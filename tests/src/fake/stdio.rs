@@ -11,8 +11,9 @@ use super::{Era, FakeOptions};
 
 /// Serves standard input until it ends.
 ///
-/// Beside the usual tools there are `crash` (the process ends in mid-call), `hang` (no answer), and `grandchild` (starts
-/// a process that outlives this one unless its group is ended).
+/// Beside the usual tools there are `crash` (the process ends in mid-call, with last words), `hang` (no answer),
+/// `grandchild` (starts a process that outlives this one unless its group is ended), `complain` (a flood on standard error
+/// before the answer), `babble` (what is no protocol on standard output), and `change` (a notice that the tools changed).
 pub async fn serve_stdio(options: FakeOptions) {
     let core = Core { script: options.script.clone(), tools: options.tools.clone(), ..Core::default() };
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
@@ -30,7 +31,27 @@ pub async fn serve_stdio(options: FakeOptions) {
             }
             ("initialize", Era::Modern) => message(id, Err(Refusal(-32_601, "Method not found".to_owned()))),
             ("tools/call", _) => match misbehave(&incoming) {
-                Some(Misbehaviour::Crash) => std::process::exit(17),
+                Some(Misbehaviour::Crash) => {
+                    eprintln!("fake-mcp: the disk is full, {}", std::env::var("FAKE_MARKER").unwrap_or_default());
+                    std::process::exit(17)
+                }
+                Some(Misbehaviour::Complain) => {
+                    (0..20_000).for_each(|line| eprintln!("fake-mcp: complaint {line} {}", "x".repeat(100)));
+                    message(id, core.dispatch("ping", None))
+                }
+                Some(Misbehaviour::Babble) => {
+                    let mut garbage = b"starting\n\xff\xfe\n{\"jsonrpc\": \n[1,2\n{}\nnull\n\n".to_vec();
+                    garbage.resize(1 << 20, b'x');
+                    garbage.push(b'\n');
+                    if output.write_all(&garbage).await.is_err() {
+                        break;
+                    }
+                    message(id, core.dispatch("ping", None))
+                }
+                Some(Misbehaviour::Change) => {
+                    let notice = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}";
+                    format!("{notice}\n{}", message(id, core.dispatch("ping", None)))
+                }
                 Some(Misbehaviour::Hang) => continue,
                 Some(Misbehaviour::Grandchild) => message(id, Ok(grandchild())),
                 None => message(id, core.dispatch(method, incoming.params)),
@@ -47,6 +68,9 @@ enum Misbehaviour {
     Crash,
     Hang,
     Grandchild,
+    Complain,
+    Babble,
+    Change,
 }
 
 fn misbehave(incoming: &Incoming<'_>) -> Option<Misbehaviour> {
@@ -55,6 +79,9 @@ fn misbehave(incoming: &Incoming<'_>) -> Option<Misbehaviour> {
         "crash" => Some(Misbehaviour::Crash),
         "hang" => Some(Misbehaviour::Hang),
         "grandchild" => Some(Misbehaviour::Grandchild),
+        "complain" => Some(Misbehaviour::Complain),
+        "babble" => Some(Misbehaviour::Babble),
+        "change" => Some(Misbehaviour::Change),
         _ => None,
     }
 }

@@ -31,6 +31,8 @@ pub struct Counters {
     pub pongs: AtomicU64,
     /// Sessions ended by DELETE.
     pub deletes: AtomicU64,
+    /// Calls refused because an `Mcp-Param-*` header was not as the body has it.
+    pub mismatches: AtomicU64,
 }
 
 /// Tasks, counters and tools.
@@ -102,7 +104,7 @@ impl Core {
                 self.counters.initializes.fetch_add(1, Ordering::Relaxed);
                 Ok(json!({
                     "protocolVersion": "2025-11-25",
-                    "capabilities": {"tools": {}},
+                    "capabilities": {"tools": {"listChanged": true}},
                     "serverInfo": {"name": "fake-mcp", "version": "1"},
                 })
                 .to_string())
@@ -110,7 +112,7 @@ impl Core {
             "server/discover" => Ok(json!({
                 "resultType": "complete",
                 "supportedVersions": ["2026-07-28"],
-                "capabilities": {"tools": {}},
+                "capabilities": {"tools": {"listChanged": true}},
                 "serverInfo": {"name": "fake-mcp", "version": "1"},
             })
             .to_string()),
@@ -126,6 +128,20 @@ impl Core {
             }
             other => Err(Refusal(-32_601, format!("method not found: {other}"))),
         }
+    }
+
+    /// Whether the call's top-level arguments are in the headers where the tool's schema asks for that (2026-07-28).
+    pub(super) fn mirrored(&self, params: Option<&RawValue>, header: impl Fn(&str) -> Option<String>) -> bool {
+        let (Ok(call), Some(tools)) = (read(params), &self.tools) else { return true };
+        let arguments: Value = call.arguments.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+        let tool = tools.as_array().into_iter().flatten().find(|tool| tool["name"] == call.name.as_ref());
+        let properties = tool.and_then(|tool| tool["inputSchema"]["properties"].as_object());
+        properties.into_iter().flatten().all(|(key, property)| match property["x-mcp-header"].as_str() {
+            Some(name) => {
+                header(&format!("mcp-param-{}", name.to_ascii_lowercase())).as_deref() == arguments[key].as_str()
+            }
+            None => true,
+        })
     }
 
     /// Three tools a page, so that clients have to follow cursors.

@@ -67,6 +67,41 @@ async fn fifty_calls_on_an_expired_session_cause_one_new_one() {
 }
 
 #[tokio::test]
+async fn a_refresh_begins_a_new_session_and_ends_the_old_one_after_its_last_call_97() {
+    let fake = server(Era::Legacy, false).await;
+    let upstream = over_http(&fake.url, &json!({}));
+    call(&upstream, "echo", &json!({}), PATIENT).await.unwrap();
+    fake.state.faults.hang.store(true, Relaxed);
+    let hanging = {
+        let upstream = upstream.clone();
+        tokio::spawn(async move { call(&upstream, "echo", &json!({}), PATIENT).await })
+    };
+    let counters = &fake.state.core.counters;
+    let before = counters.requests.load(Relaxed);
+    until("the call is under way", || counters.requests.load(Relaxed) > before).await;
+    upstream.refresh().await;
+    fake.state.faults.hang.store(false, Relaxed);
+    call(&upstream, "echo", &json!({}), PATIENT).await.unwrap();
+    assert_eq!((counters.initializes.load(Relaxed), counters.deletes.load(Relaxed)), (2, 0));
+    hanging.abort();
+    until("the old session is ended", || counters.deletes.load(Relaxed) == 1).await;
+}
+
+#[tokio::test]
+async fn a_server_that_was_renewed_is_asked_again_what_it_speaks() {
+    let fake = server(Era::Legacy, false).await;
+    let upstream = over_http(&fake.url, &json!({}));
+    for era in [Era::Modern, Era::Legacy, Era::Modern, Era::Stateless, Era::Modern] {
+        call(&upstream, "echo", &json!({}), PATIENT).await.unwrap();
+        fake.state.renew(era);
+        call(&upstream, "echo", &json!({}), PATIENT).await.expect("in mid-session");
+        fake.state.renew(if era == Era::Modern { Era::Legacy } else { Era::Modern });
+        upstream.refresh().await;
+        call(&upstream, "echo", &json!({}), PATIENT).await.expect("at the start of a session");
+    }
+}
+
+#[tokio::test]
 async fn waiters_on_a_dead_server_share_one_failure() {
     let fake = server(Era::Legacy, false).await;
     fake.state.faults.everywhere.store(true, Relaxed);

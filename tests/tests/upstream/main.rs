@@ -1,8 +1,12 @@
 //! Transports and the catalogue against the fake server.
 
 mod catalogue;
+mod children;
 mod http;
+mod http_sse;
 mod interceptors;
 mod live;
+mod metrics;
+mod notices;
 mod setup;
 mod stdio;

@@ -93,8 +93,116 @@ async fn a_crash_in_mid_call_is_that_calls_error_and_the_next_call_starts_afresh
     let before = server.place("ada").await;
     let error = call(server.upstream(), "crash", &json!({}), PATIENT).await.unwrap_err();
     assert_eq!((error.kind, error.maybe_executed), (CallErrorKind::Transport, true), "{}", error.message);
+    for said in ["exit status: 17", "the disk is full, ***"] {
+        assert!(error.message.contains(said), "{said}: {}", error.message);
+    }
     assert_ne!(server.place("ada").await["pid"], before["pid"]);
     server.upstreams.close().await;
+}
+
+#[tokio::test]
+async fn a_crash_evicts_that_very_session_only_105() {
+    let server = Server::new(&definition(&[]), 8);
+    let (ada, bob) = (server.place("ada").await, server.place("bob").await);
+    call_as(server.upstream(), &scope("ada"), "crash", &json!({}), PATIENT).await.unwrap_err();
+    assert_eq!(server.place("bob").await["pid"], bob["pid"]);
+    assert_ne!(server.place("ada").await["pid"], ada["pid"]);
+    server.upstreams.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_crashes_again_and_again_is_started_ever_more_rarely() {
+    let server = Server::new(&definition(&[]), 8);
+    let mut refused = None;
+    for _ in 0..20 {
+        let error = call(server.upstream(), "crash", &json!({}), PATIENT).await.unwrap_err();
+        if error.kind == CallErrorKind::Connect {
+            refused = Some(error);
+            break;
+        }
+    }
+    let error = refused.expect("a start that was held back");
+    assert!(!error.maybe_executed && error.retry_after.is_some());
+    assert!(error.message.contains("the disk is full") && error.message.contains("not started again yet"), "{error}");
+    // Others are not held back by one scope's crashes, and it works again by itself.
+    server.place("bob").await;
+    for _ in 0..1_000 {
+        if call(server.upstream(), "where", &json!({}), PATIENT).await.is_ok() {
+            return server.upstreams.close().await;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it was never started again");
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_start_is_not_tried_by_every_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let starts = folder.path().join("starts");
+    let script = format!("echo start >> {}; echo no licence >&2; exit 3", starts.display());
+    let server = Server::new(&json!({"command": "sh", "args": ["-c", script]}), 300);
+    for user in 0..50 {
+        let error = call_as(server.upstream(), &scope(&user.to_string()), "x", &json!({}), PATIENT).await.unwrap_err();
+        assert_eq!((error.kind, error.maybe_executed), (CallErrorKind::Connect, false));
+        assert!(error.message.contains("no licence"), "{}", error.message);
+    }
+    let starts = std::fs::read_to_string(&starts).unwrap().lines().count();
+    // Each attempt may start it twice, once for each kind of protocol.
+    assert!(starts <= 30, "{starts} starts for 50 calls");
+}
+
+#[tokio::test]
+async fn floods_and_garbage_are_read_past_28() {
+    let server = Server::new(&definition(&[]), 8);
+    let before = server.place("ada").await;
+    for tool in ["complain", "babble", "complain"] {
+        call(server.upstream(), tool, &json!({}), PATIENT).await.unwrap();
+    }
+    assert_eq!(server.place("ada").await["pid"], before["pid"]);
+    server.upstreams.close().await;
+}
+
+#[tokio::test]
+async fn a_notice_of_changed_tools_is_passed_on() {
+    let server = Server::new(&definition(&[]), 8);
+    let mut changes = server.upstream().changes();
+    server.place("ada").await;
+    assert!(!changes.has_changed().unwrap());
+    call(server.upstream(), "change", &json!({}), PATIENT).await.unwrap();
+    until("the notice", || changes.has_changed().unwrap()).await;
+    assert_eq!(*changes.borrow_and_update(), 1);
+    server.upstreams.close().await;
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_relative_program_is_found_from_the_daemons_directory_82() {
+    let here = std::env::current_dir().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_fake-mcp"));
+    let up = "../".repeat(here.components().count() - 1);
+    let relative = format!("{up}{}", program.strip_prefix("/").unwrap().display());
+    let server = Server::new(&json!({"command": relative, "args": ["--stdio"]}), 8);
+    assert_eq!(server.upstream().list_tools().await.unwrap().len(), 5, "discovery");
+    server.place("ada").await;
+    server.upstreams.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_hundred_scopes_leave_as_many_processes_as_are_allowed_29_102() {
+    const SCOPES: usize = 300;
+    const ALLOWED: usize = 256;
+    let server = Server::new(&definition(&[]), ALLOWED);
+    let mut pids = Vec::new();
+    for users in (0..SCOPES).collect::<Vec<_>>().chunks(10) {
+        let names: Vec<_> = users.iter().map(ToString::to_string).collect();
+        let places = join_all(names.iter().map(|name| server.place(name))).await;
+        pids.extend(places.iter().map(|place| place["pid"].as_u64().unwrap()));
+    }
+    let running = || pids.iter().filter(|pid| runs(**pid)).count();
+    until("the sessions used longest ago ended", || running() == ALLOWED).await;
+    assert!(pids[SCOPES - ALLOWED..].iter().all(|pid| runs(*pid)), "the youngest stay");
+    server.upstreams.close().await;
+    assert_eq!(running(), 0);
 }
 
 #[tokio::test]
@@ -168,6 +276,24 @@ async fn what_cannot_be_started_or_never_answers_is_not_executed_108() {
     let ends = Server::new(&json!({"command": "true"}), 4);
     let error = call(ends.upstream(), "x", &json!({}), PATIENT).await.unwrap_err();
     assert_eq!((error.kind, error.maybe_executed), (CallErrorKind::Connect, false), "{}", error.message);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_listening_is_replaced() {
+    let script = r#"while read -r line; do id=${line#*\"id\":}; id=${id%%,*}; case "$line" in
+        *server/discover*) echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"error\":{\"code\":-32601,\"message\":\"?\"}}";;
+        *initialize\"*) echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{}}";;
+        *tools/call*) echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"structuredContent\":{\"pid\":$$}}}"
+            exec 0<&-; sleep 600;;
+        esac; done"#;
+    let server = Server::new(&json!({"command": "sh", "args": ["-c", script]}), 4);
+    let deaf = server.place("ada").await["pid"].as_u64().unwrap();
+    until("it is deaf", || !Path::new(&format!("/proc/{deaf}/fd/0")).exists()).await;
+    let error = call(server.upstream(), "where", &json!({}), PATIENT).await.unwrap_err();
+    assert_eq!((error.kind, error.maybe_executed), (CallErrorKind::Transport, true), "{}", error.message);
+    assert_ne!(server.place("ada").await["pid"].as_u64(), Some(deaf));
+    until("the deaf one is gone", || !runs(deaf)).await;
+    server.upstreams.close().await;
 }
 
 #[tokio::test]

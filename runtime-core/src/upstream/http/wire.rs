@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::clock::{Clock as _, SystemClock};
 use crate::task::limits::clip;
-use crate::upstream::jsonrpc::{Message, RpcError};
+use crate::upstream::jsonrpc::{Aside, Message, RpcError};
 use crate::upstream::sse::SseParser;
 use crate::upstream::{CallError, CallErrorKind};
 
@@ -21,12 +21,12 @@ pub const BODY_MAX_BYTES: usize = 16 << 20;
 const ERROR_BODY_MAX_BYTES: usize = 16 << 10;
 /// How much of an HTTP error's text is shown.
 const ERROR_TEXT_MAX_CHARS: usize = 200;
-/// How long the end of an event stream is waited for after its answer, so that the connection can be used again.
+/// How long the end of an answer is waited for when what counts has been read, so that the connection can be used again.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// How a request failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(in crate::upstream) enum Failure {
     /// Finally.
     Call(CallError),
     /// With a JSON-RPC error.
@@ -42,7 +42,7 @@ impl From<CallError> for Failure {
 }
 
 impl Failure {
-    pub(super) fn into_error(self) -> CallError {
+    pub(in crate::upstream) fn into_error(self) -> CallError {
         match self {
             Self::Call(error) | Self::SessionLost(error) => error,
             Self::Rpc(error) => error.into_call_error(),
@@ -50,11 +50,11 @@ impl Failure {
     }
 }
 
-/// The result that answers the request `id`. `asked` gets requests that the server makes meanwhile.
+/// The result that answers the request `id`. `aside` gets what else the server says meanwhile.
 pub(super) async fn read_answer(
     response: Response,
     id: u64,
-    asked: impl FnMut(&RawValue, &str),
+    aside: impl FnMut(Aside<'_>),
 ) -> Result<Box<RawValue>, Failure> {
     let status = response.status();
     if !status.is_success() {
@@ -63,8 +63,16 @@ pub(super) async fn read_answer(
     if response.content_length().is_some_and(|length| length > BODY_MAX_BYTES as u64) {
         return Err(too_large().into());
     }
-    let events = is(response.headers(), "text/event-stream");
-    if events { from_events(response, id, asked).await } else { from_body(response, id).await }
+    if is_event_stream(response.headers()) {
+        from_events(response, id, aside).await
+    } else {
+        from_body(response, id).await
+    }
+}
+
+/// Whether the content is a stream of events.
+pub(in crate::upstream) fn is_event_stream(headers: &HeaderMap) -> bool {
+    is(headers, "text/event-stream")
 }
 
 /// Whether the content is of this type, whatever its parameters.
@@ -96,7 +104,7 @@ async fn from_body(mut response: Response, id: u64) -> Result<Box<RawValue>, Fai
 async fn from_events(
     mut response: Response,
     id: u64,
-    mut asked: impl FnMut(&RawValue, &str),
+    mut aside: impl FnMut(Aside<'_>),
 ) -> Result<Box<RawValue>, Failure> {
     let mut parser = SseParser::default();
     let mut size = 0;
@@ -105,14 +113,14 @@ async fn from_events(
         if size > BODY_MAX_BYTES {
             return Err(too_large().into());
         }
-        let flow = parser.feed(&chunk, |data| {
-            let Ok(text) = std::str::from_utf8(data) else { return ControlFlow::Continue(()) };
+        let flow = parser.feed(&chunk, |event| {
+            let Ok(text) = std::str::from_utf8(event.data) else { return ControlFlow::Continue(()) };
             for message in Message::read_all(text) {
                 if message.answers(id) {
                     return ControlFlow::Break(result(&message));
                 }
-                if let (Some(id), Some(method)) = (message.id, &message.method) {
-                    asked(id, method);
+                if let Some(said) = message.aside() {
+                    aside(said);
                 }
             }
             ControlFlow::Continue(())
@@ -141,8 +149,8 @@ fn result(message: &Message<'_>) -> Result<Box<RawValue>, Failure> {
     }
 }
 
-/// Reads an event stream to its end in the background: dropping it would close its connection.
-fn drain(mut response: Response) {
+/// Reads an answer to its end in the background: dropping it would close its connection.
+pub(in crate::upstream) fn drain(mut response: Response) {
     match response.chunk().now_or_never() {
         Some(Ok(None) | Err(_)) => {}
         Some(Ok(Some(_))) | None => {
@@ -180,7 +188,8 @@ async fn collect(response: &mut Response, max: usize) -> Result<Option<Bytes>, C
     Ok(Some(body.into()))
 }
 
-async fn read_error(mut response: Response, status: StatusCode) -> Failure {
+/// What an answer means whose status is no success.
+pub(in crate::upstream) async fn read_error(mut response: Response, status: StatusCode) -> Failure {
     let retry_after = retry_after(response.headers(), SystemClock.now_ms());
     let html = is(response.headers(), "text/html");
     let body = collect(&mut response, ERROR_BODY_MAX_BYTES).await.ok().flatten().unwrap_or_default();
@@ -240,7 +249,7 @@ pub(super) fn not_sent(error: &reqwest::Error) -> CallError {
     broken(error)
 }
 
-fn broken(error: &reqwest::Error) -> CallError {
+pub(in crate::upstream) fn broken(error: &reqwest::Error) -> CallError {
     CallError::new(CallErrorKind::Transport, format!("the connection broke: {}", cause(error)))
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
@@ -13,10 +14,12 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use super::session::{Failure, Session};
-use crate::config::{ServerConfig, Transport};
+use super::session::{Session, Setting};
+use crate::upstream::changes::Changes;
 use crate::upstream::http::supports_modern;
 use crate::upstream::jsonrpc::{Era, Request};
+use crate::upstream::metrics::ServerMetrics;
+use crate::upstream::pending::Failure;
 use crate::upstream::scrub::Scrubber;
 use crate::upstream::{CallError, CallErrorKind, Options, Scope};
 
@@ -28,9 +31,9 @@ const MODERN: u8 = 1;
 const LEGACY: u8 = 2;
 
 /// Everything needed to start a session.
-pub(super) struct Launch {
-    name: String,
-    command: String,
+pub(in crate::upstream) struct Launch {
+    pub(super) name: Arc<str>,
+    command: PathBuf,
     args: Vec<String>,
     env: BTreeMap<String, SecretString>,
     cwd: Option<PathBuf>,
@@ -38,25 +41,38 @@ pub(super) struct Launch {
     /// The kind of protocol last seen, so that a silent old server costs its probe once.
     era: AtomicU8,
     processes: TaskTracker,
-    pub(super) scrubber: Scrubber,
+    scrubber: Scrubber,
+    pub(super) changes: Changes,
 }
 
 impl Launch {
-    pub(super) fn new(config: &ServerConfig, options: &Options) -> Option<Self> {
-        let Transport::Stdio { command, args, env, cwd } = &config.transport else { return None };
+    pub(in crate::upstream) fn new(
+        name: &str,
+        command: &str,
+        args: &[String],
+        env: &BTreeMap<String, SecretString>,
+        cwd: Option<&Path>,
+        options: &Options,
+    ) -> Self {
         // A child with another working directory would look elsewhere for a relative path.
         let state_dir = std::path::absolute(&options.state_dir).unwrap_or_else(|_| options.state_dir.clone());
-        Some(Self {
-            name: config.name.clone(),
-            command: command.clone(),
-            args: args.clone(),
+        Self {
+            name: name.into(),
+            command: program(command, cwd),
+            args: args.to_vec(),
             env: env.clone(),
-            cwd: cwd.clone(),
+            cwd: cwd.map(ToOwned::to_owned),
             workspaces: state_dir.join("workspaces"),
             era: AtomicU8::new(UNKNOWN),
             processes: TaskTracker::new(),
             scrubber: Scrubber::new(env.iter().map(|(name, value)| (name.as_str(), value.expose_secret()))),
-        })
+            changes: Changes::default(),
+        }
+    }
+
+    /// What takes its variables' values out of texts.
+    pub(in crate::upstream) fn scrubber(&self) -> Scrubber {
+        self.scrubber.clone()
     }
 
     /// Waits until every process that is being ended has ended.
@@ -67,24 +83,36 @@ impl Launch {
     }
 
     /// A session for `scope`, or one for discovery, greeted.
-    pub(super) async fn start(&self, scope: Option<&Scope>) -> Result<Session, CallError> {
+    pub(super) async fn start(&self, scope: Option<&Scope>, metrics: &ServerMetrics) -> Result<Session, CallError> {
         let known = self.era.load(Ordering::Relaxed);
-        let (session, greeted) = self.attempt(scope, known).await?;
-        match greeted {
-            Ok(()) => Ok(session),
+        let (session, greeted) = self.attempt(scope, known, metrics).await?;
+        let other = match &greeted {
             // Some old servers end when the first thing they hear is not `initialize`.
-            Err(_) if known != LEGACY && session.is_closed() => {
-                let (session, greeted) = self.attempt(scope, LEGACY).await?;
-                greeted.map(|()| session)
-            }
-            Err(error) => Err(error),
-        }
+            Err(_) if known != LEGACY && session.is_closed() => LEGACY,
+            // A server that was renewed may not know `initialize` any more.
+            Err(error) if known == LEGACY && error.kind == CallErrorKind::Rpc => UNKNOWN,
+            _ => return greeted.map(|()| session),
+        };
+        let (session, greeted) = self.attempt(scope, other, metrics).await?;
+        greeted.map(|()| session)
     }
 
-    async fn attempt(&self, scope: Option<&Scope>, known: u8) -> Result<(Session, Result<(), CallError>), CallError> {
+    async fn attempt(
+        &self,
+        scope: Option<&Scope>,
+        known: u8,
+        metrics: &ServerMetrics,
+    ) -> Result<(Session, Result<(), CallError>), CallError> {
         let command = self.command(scope).await?;
-        let mut session = Session::spawn(command, &self.name, &self.scrubber, &self.processes)
-            .map_err(|error| connect(format!("{} cannot be started: {error}", self.command)))?;
+        let setting = Setting {
+            server: &self.name,
+            scrubber: &self.scrubber,
+            changes: &self.changes,
+            count: metrics.session(),
+            processes: &self.processes,
+        };
+        let mut session = Session::spawn(command, setting)
+            .map_err(|error| connect(format!("{} cannot be started: {error}", self.command.display())))?;
         let greeted = self.greet(&session, known).await;
         let greeted = greeted.map(|era| {
             self.era.store(if era == Era::Modern { MODERN } else { LEGACY }, Ordering::Relaxed);
@@ -150,6 +178,14 @@ impl Launch {
         }
         Ok(command)
     }
+}
+
+/// The program to start. A path that is relative to nothing in particular is taken from the daemon's own directory, for
+/// discovery and calls alike; beside a configured `cwd` it is taken from there (82).
+fn program(command: &str, cwd: Option<&Path>) -> PathBuf {
+    let path = Path::new(command);
+    let absolute = if cwd.is_none() && command.contains('/') { std::path::absolute(path).ok() } else { None };
+    absolute.unwrap_or_else(|| path.to_owned())
 }
 
 /// Whether an answer to `server/discover` comes from a modern server.

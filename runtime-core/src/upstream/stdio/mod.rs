@@ -3,59 +3,56 @@
 mod launch;
 mod pool;
 mod process;
+mod restraint;
 mod session;
+mod stderr;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use launch::Launch;
+pub(super) use launch::Launch;
 pub(super) use pool::Pool;
 use pool::{Slot, Tenant};
-use session::{Failure, Session};
+use restraint::Restraint;
+use session::Session;
 
 use super::jsonrpc::Request;
-use super::list::Listing;
-use super::{CallError, CallErrorKind, Options, Scope, ToolCall, Upstream};
-use crate::config::ServerConfig;
+use super::opening::Opening;
+use super::pending::Failure;
+use super::{CallError, CallErrorKind, Scope, ToolCall, Upstream, list};
+
+/// A process that ends by itself sooner than this has failed rather than crashed.
+const SOON: Duration = Duration::from_secs(10);
 
 /// A server reached over the standard streams of a child process.
 pub(super) struct StdioUpstream {
-    name: Arc<str>,
     launch: Launch,
+    opening: Opening,
     pool: Arc<Pool>,
     tenant: Tenant,
-    init_timeout: Option<Duration>,
     /// Bounds calls that bring no deadline of their own (109).
     call_timeout: Option<Duration>,
+    /// Of starts that failed.
+    restraint: Mutex<Restraint>,
 }
 
 impl StdioUpstream {
-    /// `None` where the server is not configured as a child process.
-    pub(super) fn new(config: &ServerConfig, options: &Options, pool: &Arc<Pool>) -> Option<Self> {
-        Some(Self {
-            name: config.name.as_str().into(),
-            launch: Launch::new(config, options)?,
-            pool: Arc::clone(pool),
-            tenant: pool.admit(),
-            init_timeout: config.session_init_timeout,
-            call_timeout: config.tool_call_timeout,
-        })
-    }
-
-    fn scrubbed(&self, mut error: CallError) -> CallError {
-        error.message = self.launch.scrubber.scrub(&error.message);
-        error
+    pub(super) fn new(launch: Launch, opening: Opening, call_timeout: Option<Duration>, pool: &Arc<Pool>) -> Self {
+        let (pool, tenant) = (Arc::clone(pool), pool.admit());
+        Self { launch, opening, pool, tenant, call_timeout, restraint: Mutex::default() }
     }
 
     /// The scope's session, brought up if need be.
     async fn session(&self, slot: &Slot, scope: &Scope) -> Result<Arc<Session>, CallError> {
         slot.flight
             .get(|session| session.is_closed(), async {
-                let session = self.start_in_time(Some(scope)).await?;
+                lock(&slot.restraint).check(Instant::now())?;
+                let session = self.start(Some(scope)).await?;
                 // Closed while it was being made: it must not come back to life (103).
                 if slot.is_retired() {
                     return Err(CallError::new(CallErrorKind::Connect, "the server is being closed".to_owned()));
@@ -65,19 +62,21 @@ impl StdioUpstream {
             .await
     }
 
-    async fn start_in_time(&self, scope: Option<&Scope>) -> Result<Session, CallError> {
-        let started = match self.init_timeout {
-            None => self.launch.start(scope).await,
-            Some(limit) => timeout(limit, self.launch.start(scope))
-                .await
-                .unwrap_or_else(|_| Err(CallError::timeout("session_init_timeout: the start of a session", limit))),
-        };
-        started.map_err(CallError::before_call).map_err(|error| self.scrubbed(error))
+    /// A new process, greeted; refused for a while after too many that failed.
+    async fn start(&self, scope: Option<&Scope>) -> Result<Session, CallError> {
+        lock(&self.restraint).check(Instant::now())?;
+        let started = self.opening.open(self.launch.start(scope, &self.opening.metrics)).await;
+        let mut restraint = lock(&self.restraint);
+        match &started {
+            Ok(_) => restraint.worked(),
+            Err(error) => restraint.failed(Instant::now(), error),
+        }
+        started
     }
 
     async fn call(&self, call: &ToolCall<'_>) -> Result<Box<RawValue>, CallError> {
         let limit = call.deadline.or(self.call_timeout);
-        let request = Request { meta_headers: call.headers, ..Request::call(call) };
+        let request = Request { headers_in_meta: true, ..Request::call(call) };
         let mut again = true;
         loop {
             let slot = self.pool.slot(self.tenant, call.scope);
@@ -90,7 +89,10 @@ impl StdioUpstream {
                     .unwrap_or_else(|_| Err(Failure::Call(CallError::timeout(call.tool, limit)))),
             };
             match answered {
-                Ok(result) => return Ok(result),
+                Ok(result) => {
+                    lock(&slot.restraint).worked();
+                    return Ok(result);
+                }
                 Err(Failure::Rpc(error)) => return Err(error.into_call_error()),
                 // It ended before the call was sent; another one may do.
                 Err(Failure::NotSent(_)) if std::mem::take(&mut again) => slot.flight.evict(&session),
@@ -99,22 +101,12 @@ impl StdioUpstream {
                     if session.is_closed() {
                         // Only this very session goes; nothing is replayed (105).
                         slot.flight.evict(&session);
+                        if session.age() < SOON {
+                            lock(&slot.restraint).failed(Instant::now(), &error);
+                        }
                     }
                     return Err(error);
                 }
-            }
-        }
-    }
-
-    async fn list(&self) -> Result<Vec<Box<RawValue>>, CallError> {
-        let session = self.launch.start(None).await.map_err(CallError::before_call)?;
-        let mut listing = Listing::default();
-        loop {
-            let cursor = listing.cursor().map(ToOwned::to_owned);
-            let request = Request { cursor: cursor.as_deref(), ..Request::new("tools/list") };
-            let page = session.request(&request).await.map_err(Failure::into_error)?;
-            if let Some(tools) = listing.add(&page)? {
-                return Ok(tools);
             }
         }
     }
@@ -123,23 +115,26 @@ impl StdioUpstream {
 #[async_trait]
 impl Upstream for StdioUpstream {
     async fn call_tool(&self, call: ToolCall<'_>) -> Result<Box<RawValue>, CallError> {
-        self.call(&call).await.map_err(|error| self.scrubbed(error))
+        self.call(&call).await.map_err(|error| self.opening.scrubbed(error))
     }
 
+    /// Asks a process of its own, in the daemon's directory unless `cwd` is configured (82).
     async fn list_tools(&self) -> Result<Vec<Box<RawValue>>, CallError> {
-        let started = Instant::now();
-        let listed = match self.init_timeout {
-            None => self.list().await,
-            Some(limit) => {
-                timeout(limit, self.list()).await.unwrap_or_else(|_| Err(CallError::timeout("tools/list", limit)))
-            }
-        };
-        tracing::debug!(server = %self.name, elapsed = ?started.elapsed(), ok = listed.is_ok(), "discovery");
-        listed.map_err(|error| self.scrubbed(error))
+        let since = Instant::now();
+        let session = &self.start(None).await?;
+        let pages = list::follow(|cursor| async move {
+            let request = list::page(cursor.as_deref());
+            session.request(&request).await.map_err(Failure::into_error)
+        });
+        self.opening.list(since, pages).await
     }
 
     fn scrub(&self, text: &str) -> String {
-        self.launch.scrubber.scrub(text)
+        self.opening.scrubber.scrub(text)
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.launch.changes.watch()
     }
 
     async fn refresh(&self) {
@@ -156,4 +151,8 @@ impl Upstream for StdioUpstream {
         }
         self.launch.ended().await;
     }
+}
+
+fn lock(restraint: &Mutex<Restraint>) -> MutexGuard<'_, Restraint> {
+    restraint.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::restraint::Restraint;
 use super::session::Session;
 use crate::upstream::Scope;
 use crate::upstream::flight::Flight;
@@ -12,6 +13,8 @@ use crate::upstream::flight::Flight;
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) flight: Flight<Session>,
+    /// Of processes that ended soon after they had started.
+    pub(super) restraint: Mutex<Restraint>,
     used: AtomicU64,
     retired: AtomicBool,
 }
@@ -77,6 +80,10 @@ impl Pool {
         slot.used.store(now, Ordering::Relaxed);
         slots.entry(server).or_default().insert(scope.clone(), Arc::clone(&slot));
         drop(slots);
+        if !evicted.is_empty() {
+            let (sessions, capacity) = (evicted.len(), self.capacity);
+            tracing::info!(sessions, capacity, "too many stdio sessions; those used longest ago are ended");
+        }
         drop(evicted);
         slot
     }

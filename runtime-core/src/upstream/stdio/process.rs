@@ -1,5 +1,6 @@
 //! A child process with everything it starts, and how it is ended.
 
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
@@ -38,6 +39,11 @@ impl Group {
             (Some(stdin), Some(stdout), Some(stderr)) => Ok((group, Pipes { stdin, stdout, stderr })),
             _ => Err(std::io::Error::other("its standard streams are not there")),
         }
+    }
+
+    /// The leader's exit status, where it has ended or does so within `limit`.
+    pub(super) async fn status(&mut self, limit: Duration) -> Option<ExitStatus> {
+        timeout(limit, self.child.wait()).await.ok()?.ok()
     }
 
     /// Ends the group: its input has ended; wait, ask, kill.

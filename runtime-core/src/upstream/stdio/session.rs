@@ -1,121 +1,105 @@
 //! JSON-RPC with one child process, a message a line.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::fmt::Write as _;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{ChildStdin, Command};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::process::Group;
+use super::stderr;
+use crate::upstream::changes::Changes;
 use crate::upstream::http::BODY_MAX_BYTES;
-use crate::upstream::jsonrpc::{self, Era, Message, Request, RpcError, number};
+use crate::upstream::jsonrpc::{self, Era, Request};
+use crate::upstream::metrics::SessionCount;
+use crate::upstream::pending::{Failure, Pending};
 use crate::upstream::scrub::Scrubber;
 use crate::upstream::{CallError, CallErrorKind};
 
 /// Messages that wait for the child to read them.
 const OUTGOING: usize = 64;
-/// Longest line of its error output that is logged, in bytes.
-const STDERR_LINE_MAX: usize = 4_096;
-
-/// How a request failed.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// The session had ended before.
-    NotSent(CallError),
-    /// With a JSON-RPC error.
-    Rpc(RpcError),
-    /// In any other way.
-    Call(CallError),
-}
-
-impl Failure {
-    pub(super) fn into_error(self) -> CallError {
-        match self {
-            Self::NotSent(error) | Self::Call(error) => error,
-            Self::Rpc(error) => error.into_call_error(),
-        }
-    }
-}
-
-type Answer = Result<Box<RawValue>, RpcError>;
-
-/// Requests that wait for their answers.
-#[derive(Default)]
-struct Pending {
-    waiting: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
-    /// Why there will be no more answers.
-    over: OnceLock<CallError>,
-}
-
-impl Pending {
-    fn waiting(&self) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn end(&self, error: CallError) {
-        let _ = self.over.set(error);
-        // Their receivers see that the senders are gone, and then why.
-        self.waiting().clear();
-    }
-
-    fn reason(&self) -> CallError {
-        self.over.get().cloned().unwrap_or_else(ended)
-    }
-}
+/// How long the reasons for a process's end are waited for, so that errors can tell them.
+const POST_MORTEM: Duration = Duration::from_millis(250);
 
 /// A running child process and the conversation with it; it ends when the last user lets go.
 pub(super) struct Session {
     pub(super) era: Era,
     outgoing: mpsc::Sender<Vec<u8>>,
     pending: Arc<Pending>,
-    next_id: AtomicU64,
     closing: CancellationToken,
+    started: Instant,
+}
+
+/// What a session has from its server.
+pub(super) struct Setting<'a> {
+    pub(super) server: &'a str,
+    pub(super) scrubber: &'a Scrubber,
+    pub(super) changes: &'a Changes,
+    pub(super) count: SessionCount,
+    /// Has the tasks that await the end of processes.
+    pub(super) processes: &'a TaskTracker,
 }
 
 impl Session {
-    /// Starts the process; it is not greeted yet. Its end is awaited by a task of `tracker`.
-    pub(super) fn spawn(
-        command: Command,
-        server: &str,
-        scrubber: &Scrubber,
-        tracker: &TaskTracker,
-    ) -> std::io::Result<Self> {
-        let (group, pipes) = Group::spawn(command)?;
+    /// Starts the process; it is not greeted yet. One task owns it from here to its end (103).
+    pub(super) fn spawn(command: Command, setting: Setting<'_>) -> std::io::Result<Self> {
+        let (mut group, pipes) = Group::spawn(command)?;
         let (outgoing, messages) = mpsc::channel(OUTGOING);
         let pending = Arc::new(Pending::default());
         let closing = CancellationToken::new();
-        let reader = tokio::spawn(read(
+        let mut reader = tokio::spawn(read(
             BufReader::with_capacity(64 << 10, pipes.stdout),
             Arc::clone(&pending),
             outgoing.clone(),
+            setting.changes.clone(),
         ));
-        tokio::spawn(write(pipes.stdin, messages, closing.clone()));
-        tokio::spawn(log_errors(BufReader::new(pipes.stderr), server.to_owned(), scrubber.clone()));
-        let (ending, silenced) = (closing.clone(), Arc::clone(&pending));
-        let server = server.to_owned();
-        tracker.spawn(async move {
-            tokio::pin!(reader);
-            tokio::select! {
-                () = ending.cancelled() => {}
-                _ = &mut reader => ending.cancel(),
+        let mut writer = tokio::spawn(write(pipes.stdin, messages, closing.clone()));
+        let errors = stderr::drain(pipes.stderr, setting.server.to_owned(), setting.scrubber.clone());
+        let mut errors = tokio::spawn(errors);
+        let (ending, silenced, server) = (closing.clone(), Arc::clone(&pending), setting.server.to_owned());
+        let count = setting.count;
+        setting.processes.spawn(async move {
+            let by_itself = tokio::select! {
+                biased;
+                () = ending.cancelled() => false,
+                _ = &mut reader => true,
+                // It does not listen any more, and what waits to be written will have no answer.
+                _ = &mut writer => true,
+            };
+            // From here on nobody asks it anything, and its input ends.
+            ending.cancel();
+            if by_itself {
+                let status = group.status(POST_MORTEM).await;
+                let last = timeout(POST_MORTEM, &mut errors).await.ok().and_then(Result::ok).flatten();
+                silenced.end(ended(status, last.as_deref()));
+            } else {
+                silenced.end(ended(None, None));
             }
-            silenced.end(ended());
+            drop(count);
             group.end().await;
             // Whoever else holds the child's output open is not listened to any longer.
             reader.abort();
+            errors.abort();
             tracing::debug!(server, "the server's process has ended");
         });
-        Ok(Self { era: Era::Legacy, outgoing, pending, next_id: AtomicU64::new(1), closing })
+        Ok(Self { era: Era::Legacy, outgoing, pending, closing, started: Instant::now() })
     }
 
     /// Whether nothing can be asked any more.
     pub(super) fn is_closed(&self) -> bool {
-        self.pending.over.get().is_some() || self.closing.is_cancelled()
+        self.closing.is_cancelled() || self.pending.over().is_some()
+    }
+
+    /// How long ago it was started.
+    pub(super) fn age(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// Begins to end the process.
@@ -139,26 +123,20 @@ impl Session {
     }
 
     async fn exchange(&self, body: impl FnOnce(u64) -> Vec<u8>, cancel: bool) -> Result<Box<RawValue>, Failure> {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let (sender, answer) = oneshot::channel();
-        self.pending.waiting().insert(id, sender);
-        let mut awaited = Awaited { session: self, id, cancel: false };
-        if self.is_closed() {
-            return Err(Failure::NotSent(self.pending.reason()));
+        let mut waiter = self.pending.register()?;
+        let mut awaited = Awaited { session: self, id: waiter.id, cancel: false };
+        if self.closing.is_cancelled() {
+            return Err(Failure::NotSent(ended(None, None)));
         }
-        self.send(body(id)).await?;
+        self.send(body(waiter.id)).await?;
         awaited.cancel = cancel;
-        let answered = answer.await;
+        let answered = waiter.answer().await;
         awaited.cancel = false;
-        match answered {
-            Ok(Ok(result)) => Ok(result),
-            Ok(Err(error)) => Err(Failure::Rpc(error)),
-            Err(_) => Err(Failure::Call(self.pending.reason())),
-        }
+        answered
     }
 
     async fn send(&self, body: Vec<u8>) -> Result<(), Failure> {
-        self.outgoing.send(body).await.map_err(|_| Failure::NotSent(self.pending.reason()))
+        self.outgoing.send(body).await.map_err(|_| Failure::NotSent(ended(None, None)))
     }
 }
 
@@ -168,7 +146,7 @@ impl Drop for Session {
     }
 }
 
-/// Forgets a request that nobody waits for any more, and tells the server where it was sent.
+/// Tells the server when a request that was sent is no longer awaited.
 struct Awaited<'a> {
     session: &'a Session,
     id: u64,
@@ -177,15 +155,22 @@ struct Awaited<'a> {
 
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
-        self.session.pending.waiting().remove(&self.id);
         if self.cancel {
             let _ = self.session.outgoing.try_send(jsonrpc::cancelled(self.id, self.session.era));
         }
     }
 }
 
-fn ended() -> CallError {
-    CallError::new(CallErrorKind::Transport, "the server's process ended".to_owned())
+/// The end of a process, with what is known of its reasons.
+fn ended(status: Option<ExitStatus>, last_words: Option<&str>) -> CallError {
+    let mut message = "the server's process ended".to_owned();
+    if let Some(status) = status {
+        let _ = write!(message, " ({status})");
+    }
+    if let Some(words) = last_words {
+        let _ = write!(message, "; its last words: {words}");
+    }
+    CallError::new(CallErrorKind::Transport, message)
 }
 
 async fn write(mut stdin: ChildStdin, mut messages: mpsc::Receiver<Vec<u8>>, closing: CancellationToken) {
@@ -201,7 +186,13 @@ async fn write(mut stdin: ChildStdin, mut messages: mpsc::Receiver<Vec<u8>>, clo
     let _ = closing.run_until_cancelled(writing).await;
 }
 
-async fn read(mut output: impl AsyncBufRead + Unpin, pending: Arc<Pending>, outgoing: mpsc::Sender<Vec<u8>>) {
+/// Takes in what the child prints, to the end of it.
+async fn read(
+    mut output: impl AsyncBufRead + Unpin,
+    pending: Arc<Pending>,
+    outgoing: mpsc::Sender<Vec<u8>>,
+    changes: Changes,
+) {
     let mut line = Vec::new();
     loop {
         match next_line(&mut output, &mut line, BODY_MAX_BYTES).await {
@@ -210,38 +201,32 @@ async fn read(mut output: impl AsyncBufRead + Unpin, pending: Arc<Pending>, outg
                 let what = format!("the answer is larger than {BODY_MAX_BYTES} bytes");
                 return pending.end(CallError::new(CallErrorKind::Protocol, what));
             }
-            Ok(Line::End) | Err(_) => return pending.end(ended()),
+            // The owner of the process finds out why.
+            Ok(Line::End) | Err(_) => return,
         }
         // Whatever else a server prints there is not for us.
         let Ok(text) = std::str::from_utf8(&line) else { continue };
-        for message in Message::read_all(text) {
-            match (message.id, message.method.as_deref()) {
-                (Some(id), Some(method)) => {
-                    let _ = outgoing.try_send(jsonrpc::answer(id, method));
-                }
-                (Some(id), None) => {
-                    let Some(waiting) = number(id).and_then(|id| pending.waiting().remove(&id)) else { continue };
-                    let answer = match (message.result, message.error) {
-                        (_, Some(error)) => Err(RpcError::read(error)),
-                        (Some(result), None) => Ok(result.to_owned()),
-                        (None, None) => continue,
-                    };
-                    let _ = waiting.send(answer);
-                }
-                (None, _) => {}
+        pending.take_in(text, |said| match said.id {
+            Some(id) => {
+                let _ = outgoing.try_send(jsonrpc::answer(id, said.method));
             }
-        }
+            None => changes.heard(said.method),
+        });
     }
 }
 
-enum Line {
+pub(super) enum Line {
     Whole,
     TooLong,
     End,
 }
 
 /// Reads the next line into `line`, without its end.
-async fn next_line(input: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>, max: usize) -> std::io::Result<Line> {
+pub(super) async fn next_line(
+    input: &mut (impl AsyncBufRead + Unpin),
+    line: &mut Vec<u8>,
+    max: usize,
+) -> std::io::Result<Line> {
     line.clear();
     // One large answer must not keep its memory for ever.
     line.shrink_to(1 << 20);
@@ -260,25 +245,5 @@ async fn next_line(input: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>, 
         if end.is_some() {
             return Ok(Line::Whole);
         }
-    }
-}
-
-/// Drains the child's error output, so that it never blocks on it, into the log.
-async fn log_errors(mut errors: BufReader<impl AsyncRead + Unpin>, server: String, scrubber: Scrubber) {
-    let mut line = Vec::new();
-    loop {
-        match next_line(&mut errors, &mut line, STDERR_LINE_MAX).await {
-            Ok(Line::End) | Err(_) => return,
-            // What follows is read as further lines.
-            Ok(Line::TooLong) => {
-                let rest = errors.buffer().len();
-                let take = rest.min(STDERR_LINE_MAX.saturating_sub(line.len()).max(1));
-                line.extend_from_slice(&errors.buffer()[..take]);
-                errors.consume(take);
-            }
-            Ok(Line::Whole) => {}
-        }
-        let text = String::from_utf8_lossy(&line);
-        tracing::debug!(server, "stderr: {}", scrubber.scrub(text.trim_end()));
     }
 }

@@ -1,0 +1,93 @@
+//! Where a server's requests go, and what every one of them carries.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use reqwest::{Body, Client, Response, Url};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::{Clients, wire};
+use crate::config::ConfigError;
+use crate::upstream::CallError;
+use crate::upstream::scrub::Scrubber;
+
+/// A server's URL, the client that reaches it, and its static headers.
+#[derive(Debug, Clone)]
+pub(in crate::upstream) struct Target {
+    client: Client,
+    pub(in crate::upstream) url: Url,
+    /// Of every POST; what the protocol needs comes on top.
+    pub(in crate::upstream) headers: HeaderMap,
+}
+
+impl Target {
+    /// A target, and what takes its credentials out of texts.
+    pub(in crate::upstream) fn new(
+        server: &str,
+        url: &str,
+        static_headers: &[(String, SecretString)],
+        clients: &Clients,
+    ) -> Result<(Self, Scrubber), ConfigError> {
+        let wrong = |what: &str| ConfigError(format!("mcpServers.{server}.{what}"));
+        let url: Url = url.parse().map_err(|_| wrong("url is not usable"))?;
+        let client = clients.of(&url);
+        // The builder turns a user and a password in the URL into a header.
+        let template = client.post(url).build().map_err(|_| wrong("url is not usable"))?;
+        let url = template.url().clone();
+        let mut headers = template.headers().clone();
+        for (name, value) in static_headers {
+            let name: HeaderName = name.parse().map_err(|_| wrong("headers have an impossible name"))?;
+            let mut value = HeaderValue::from_str(value.expose_secret())
+                .map_err(|_| wrong(&format!("headers.{name} cannot be sent")))?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        headers
+            .entry(header::USER_AGENT)
+            .or_insert(HeaderValue::from_static(concat!("mcp-taskd/", env!("CARGO_PKG_VERSION"))));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        let query: Vec<(String, String)> = url.query_pairs().into_owned().collect();
+        let sent = headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap_or_default()));
+        let scrubber = Scrubber::new(sent.chain(query.iter().map(|(name, value)| (name.as_str(), value.as_str()))));
+        Ok((Self { client, url, headers }, scrubber))
+    }
+
+    /// Sends a message to `url`; the answer is still to be read.
+    pub(in crate::upstream) fn post(
+        &self,
+        url: Url,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> impl Future<Output = Result<Response, CallError>> + Send + use<> {
+        let mut request = reqwest::Request::new(Method::POST, url);
+        *request.headers_mut() = headers;
+        *request.body_mut() = Some(Body::from(body));
+        self.execute(request)
+    }
+
+    /// Opens the event stream that a server sends on its own.
+    pub(in crate::upstream) fn stream(
+        &self,
+        mut headers: HeaderMap,
+    ) -> impl Future<Output = Result<Response, CallError>> + Send + use<> {
+        headers.remove(header::CONTENT_TYPE);
+        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let mut request = reqwest::Request::new(Method::GET, self.url.clone());
+        *request.headers_mut() = headers;
+        self.execute(request)
+    }
+
+    /// Ends a session.
+    pub(super) fn delete(
+        &self,
+        headers: HeaderMap,
+    ) -> impl Future<Output = Result<Response, CallError>> + Send + use<> {
+        let mut request = reqwest::Request::new(Method::DELETE, self.url.clone());
+        *request.headers_mut() = headers;
+        self.execute(request)
+    }
+
+    fn execute(&self, request: reqwest::Request) -> impl Future<Output = Result<Response, CallError>> + Send + use<> {
+        let client = self.client.clone();
+        async move { client.execute(request).await.map_err(|error| wire::not_sent(&error)) }
+    }
+}
