@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::Actor;
 use crate::clock::Millis;
+use crate::driver::DRIVERS;
 use crate::store::{ClaimOrder, Owned, WorkerId};
 use crate::task::Status;
 use crate::worker::held::{Held, Phase};
@@ -111,6 +112,7 @@ impl Actor {
             cancels,
             servers: portion.servers,
             known: known.clone(),
+            drivers: DRIVERS.iter().map(|&driver| driver.to_owned()).collect(),
             due_before,
             any_server_due_before: if portion.strangers { any_server_due_before } else { Millis::MIN },
             limit: portion.limit as u32,
