@@ -4,6 +4,7 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
+use super::lanes::STRANGERS;
 use crate::task::{ChangeKind, FailureKind, Status};
 
 const LATENESS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
@@ -81,7 +82,7 @@ impl Metrics {
     }
 
     fn initialise<'a>(&self, servers: impl IntoIterator<Item = &'a str>) {
-        for server in servers {
+        for server in servers.into_iter().chain([STRANGERS]) {
             for outcome in OUTCOMES.into_iter().chain(FailureKind::ALL.map(FailureKind::as_str)) {
                 self.polls.with_label_values(&[server, outcome]);
             }
