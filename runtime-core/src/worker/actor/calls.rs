@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{Actor, Running};
 use crate::clock::Millis;
-use crate::task::{Decision, Failure, FailureKind};
+use crate::task::{Change, Decision, Failure, FailureKind};
 use crate::worker::Context;
 use crate::worker::held::Phase;
 use crate::worker::job::{Done, Effect, Job, unrepeatable};
@@ -57,6 +57,7 @@ impl Actor {
         let failure = Failure::new(FailureKind::Breaker, why);
         self.count_failure(&task.binding.server_name, kind, &failure);
         let change = kind.failed(&self.context, &task, &failure);
+        self.observe_backoff(&task.binding.server_name, &failure, &change);
         self.write(id, change);
     }
 
@@ -102,6 +103,9 @@ impl Actor {
         self.lanes.breaker(server).ended(running.probe, done.failure.as_ref(), boot);
         if let Some(failure) = &done.failure {
             self.count_failure(server, running.kind, failure);
+            if let Effect::Decided(Decision::Write(change)) = &done.effect {
+                self.observe_backoff(server, failure, change);
+            }
         } else if running.kind == Job::Poll {
             self.context.metrics.polls.with_label_values(&[server, outcome(&done.effect)]).inc();
         }
@@ -137,6 +141,12 @@ impl Actor {
             }
             Effect::Decided(Decision::Write(change)) => self.write(&id, *change),
         }
+    }
+
+    fn observe_backoff(&self, server: &str, failure: &Failure, change: &Change) {
+        let labels = [self.lanes.of(server), failure.kind.as_str()];
+        let wait = change.next_due_at.saturating_sub(change.at).max(0);
+        self.context.metrics.poll_backoff.with_label_values(&labels).observe(wait as f64 / 1_000.0);
     }
 
     fn count_failure(&self, server: &str, kind: Job, failure: &Failure) {
