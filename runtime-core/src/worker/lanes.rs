@@ -89,8 +89,8 @@ impl Lanes {
         let kind = slot as usize;
         let slots = self.slots[kind];
         let free = slots.checked_sub(self.running[kind]).filter(|free| *free > 0)?;
-        let is_idle = |(name, lane): &(&Box<str>, &Lane)| lane.running[kind] == 0 && &***name != STRANGERS;
-        let idle = self.by_server.iter().filter(is_idle).count();
+        let configured = self.by_server.iter().filter(|(name, _)| ***name != *STRANGERS);
+        let idle = configured.filter(|(_, lane)| lane.running[kind] == 0).count();
         let reserved = idle.min(slots / 2);
         let may_start = |lane: &Lane| {
             let (bound, has_room) = match slot {

@@ -123,7 +123,7 @@ mod tests {
     fn one_claim_takes_all_where_there_is_room_and_no_crowd() {
         let servers = [("a", count(9, 0)), ("b", count(0, 0))];
         let all = Portion { servers: vec!["a".into(), "b".into()], strangers: true, limit: CLAIM };
-        assert_eq!(room(100_000, 9).polls(&servers, false), [all.clone()]);
+        assert_eq!(room(100_000, 9).polls(&servers, false), std::slice::from_ref(&all));
         assert_eq!(room(100_000, 9).cancels(&servers, count(0, 0), false), [all]);
     }
 

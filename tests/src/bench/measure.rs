@@ -46,6 +46,7 @@ impl Metrics {
     }
 
     /// What has been added since `before`.
+    #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let difference = |(series, value): (&String, &f64)| {
             (series.clone(), value - before.0.get(series).copied().unwrap_or_default())
