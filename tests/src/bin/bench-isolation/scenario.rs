@@ -13,7 +13,7 @@ use crate::server::{Gaps, Server};
 /// The hint of the tasks that are watched: the shortest there is, so that its jitter of 10 % hides little.
 const HINT: Duration = Duration::from_millis(100);
 /// Tasks that are watched.
-const WATCHED: usize = 100;
+const WATCHED: usize = 50;
 /// Tasks of a healthy neighbour.
 const FEW: usize = 100;
 /// After a daemon goes on, until it is measured.
