@@ -12,6 +12,9 @@ pub(super) const STRANGERS: &str = "unconfigured";
 /// Writes of one server that may be on their way (in the writer's units) before its next task has to wait: what has been
 /// decided and is not stored yet is bounded, and no server's flood of writes gets far ahead of the others' (FAILURES 24).
 const UNWRITTEN: usize = 500;
+/// The same for the writes that only say that a call was held back: a dead server's tasks come due in crowds, and are written
+/// in small batches between those that carry news.
+const HELD_BACK: usize = 100;
 
 /// The two kinds of slots: cancels never wait behind polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -122,7 +125,7 @@ impl Lanes {
         let held_back = |lane: &&mut Lane| {
             lane.breaker.is_open() && (!lane.breaker.admits(now, 0) || lane.running[Slot::Poll as usize] >= lane.bound)
         };
-        self.by_server.values_mut().filter(|lane| lane.unwritten < UNWRITTEN).filter(held_back).find_map(|lane| {
+        self.by_server.values_mut().filter(|lane| lane.unwritten < HELD_BACK).filter(held_back).find_map(|lane| {
             let (_, id) = lane.ready.iter_mut().find_map(BTreeSet::pop_first)?;
             Some((id, lane.breaker.reason()?))
         })
@@ -262,7 +265,7 @@ mod tests {
         assert_eq!(lanes.take(Slot::Poll, NOW), None);
         let (id, why) = lanes.take_held_back(NOW).unwrap();
         assert!(&*id == "dead0" && why.contains("no answer"), "{id}: {why}");
-        lanes.sent("dead", UNWRITTEN);
+        lanes.sent("dead", HELD_BACK);
         assert_eq!(lanes.take_held_back(NOW), None);
         lanes.written("dead", 1);
         assert!(lanes.take_held_back(NOW).is_some());
