@@ -128,8 +128,10 @@ impl Process {
         };
         let store = SharedStore::clone(&backing.store);
         let registry = prometheus::Registry::new();
+        let servers = configuration.extensions.servers.values().filter(|server| server.has_toolsets());
+        let names = servers.map(|server| server.name.as_str());
         let metrics =
-            Metrics::register(&registry, store.backend(), SystemClock.now_ms()).map_err(anyhow::Error::from)?;
+            Metrics::register(&registry, store.backend(), names, SystemClock.now_ms()).map_err(anyhow::Error::from)?;
         let polls = polls && settings.mcp_tasks.enabled;
         let mut runtime = wiring::start(configuration, &backing, role, polls, &registry).await?;
 

@@ -31,6 +31,8 @@ pub struct Metrics {
     http_seconds: HistogramVec,
     tasks: IntGaugeVec,
     tasks_degraded: IntGaugeVec,
+    /// The servers with task toolsets, whose series are there from the start.
+    servers: Arc<[String]>,
     tasks_due: IntGauge,
     oldest_due: Gauge,
     stats_at: Gauge,
@@ -51,8 +53,13 @@ pub struct Figures {
 }
 
 impl Metrics {
-    /// Registers everything; `store` is the backend's name.
-    pub fn register(registry: &Registry, store: &str, now_ms: i64) -> Result<Self, prometheus::Error> {
+    /// Registers everything; `store` is the backend's name, `servers` are those with task toolsets.
+    pub fn register<'a>(
+        registry: &Registry,
+        store: &str,
+        servers: impl IntoIterator<Item = &'a str>,
+        now_ms: i64,
+    ) -> Result<Self, prometheus::Error> {
         let build =
             IntGaugeVec::new(opts("build_info", "What runs here; always 1."), &["version", "revision", "store"])?;
         let revision = option_env!("MCP_TASKD_REVISION").unwrap_or("unknown");
@@ -69,8 +76,9 @@ impl Metrics {
             "mcp_taskd_http_request_duration_seconds",
             "Time until the head of a response, by method, route and code.",
         );
-        Ok(Self {
+        let metrics = Self {
             registry: registry.clone(),
+            servers: servers.into_iter().map(str::to_owned).collect(),
             tasks,
             draining: add(registry, int_gauge("draining", "1 while the process drains.")?)?,
             http_requests: add(
@@ -101,7 +109,9 @@ impl Metrics {
                 gauge("store_stats_timestamp_seconds", "When the figures from the store were read.")?,
             )?,
             workers_live: add(registry, int_gauge("workers_live", "Live workers of the fleet.")?)?,
-        })
+        };
+        metrics.show_degraded(&[]);
+        Ok(metrics)
     }
 
     /// The figures as last read.
@@ -159,14 +169,22 @@ impl Metrics {
             let count = stats.tasks.iter().find(|(name, _)| name == status.as_str()).map_or(0, |(_, count)| *count);
             self.tasks.with_label_values(&[status.as_str()]).set(count);
         }
-        self.tasks_degraded.reset();
-        for (server, count) in &stats.degraded {
-            self.tasks_degraded.with_label_values(&[server.as_str()]).set(*count);
-        }
+        self.show_degraded(&stats.degraded);
         self.tasks_due.set(stats.due);
         self.oldest_due.set(stats.oldest_due_at.map_or(0.0, seconds));
         self.workers_live.set(stats.workers_live);
         self.stats_at.set(seconds(now_ms));
+    }
+
+    /// Sets the gauge for every configured server, and for others as long as they have such tasks.
+    fn show_degraded(&self, degraded: &[(String, i64)]) {
+        self.tasks_degraded.reset();
+        for server in &*self.servers {
+            self.tasks_degraded.with_label_values(&[server.as_str()]).set(0);
+        }
+        for (server, count) in degraded {
+            self.tasks_degraded.with_label_values(&[server.as_str()]).set(*count);
+        }
     }
 }
 
@@ -197,8 +215,10 @@ mod tests {
 
     #[test]
     fn figures_from_the_store_are_shown_and_known_series_start_at_zero() {
-        let metrics = Metrics::register(&Registry::new(), "memory", 1_000).unwrap();
-        assert!(metrics.render().unwrap().contains("mcp_taskd_tasks{status=\"working\"} 0"));
+        let metrics = Metrics::register(&Registry::new(), "memory", ["calm", "reports"], 1_000).unwrap();
+        for line in ["mcp_taskd_tasks{status=\"working\"} 0", "mcp_taskd_tasks_degraded{server=\"reports\"} 0"] {
+            assert!(metrics.render().unwrap().contains(line), "{line}");
+        }
         let stats = StoreStats {
             tasks: vec![("working".into(), 3), ("from_the_future".into(), 1)],
             degraded: vec![("reports".into(), 2)],
@@ -216,6 +236,7 @@ mod tests {
         for line in [
             "mcp_taskd_tasks{status=\"working\"} 3",
             "mcp_taskd_tasks_degraded{server=\"reports\"} 2",
+            "mcp_taskd_tasks_degraded{server=\"calm\"} 0",
             "mcp_taskd_tasks_due 1",
             "mcp_taskd_tasks_oldest_due_timestamp_seconds 1.5",
             "mcp_taskd_store_stats_timestamp_seconds 2",

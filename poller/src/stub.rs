@@ -72,7 +72,7 @@ pub fn daemon(stub: Stub) -> (Daemon, Arc<Stub>) {
         authenticator: Arc::new(Authenticator::Open),
         health: Arc::new(health),
         shutdown: Shutdown::new(),
-        metrics: Metrics::register(&prometheus::Registry::new(), "memory", 0).unwrap(),
+        metrics: Metrics::register(&prometheus::Registry::new(), "memory", [], 0).unwrap(),
         clock: Arc::new(ManualClock::at(1_800_000_000_000)),
     };
     (daemon, stub)

@@ -1,7 +1,7 @@
 //! A store in front of another that loses answers, executes late, or is away: what a network does to commits.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,6 +38,8 @@ pub struct Faulty {
     calls: Mutex<HashMap<&'static str, usize>>,
     largest: AtomicUsize,
     ahead_ms: AtomicI64,
+    away: AtomicBool,
+    delay_ms: AtomicU64,
 }
 
 impl Faulty {
@@ -49,7 +51,24 @@ impl Faulty {
             calls: Mutex::default(),
             largest: AtomicUsize::new(usize::MAX),
             ahead_ms: AtomicI64::new(0),
+            away: AtomicBool::new(false),
+            delay_ms: AtomicU64::new(0),
         })
+    }
+
+    /// Nothing that tasks need is executed, from now on or no longer; heartbeats are.
+    pub fn away(&self, away: bool) {
+        self.away.store(away, Ordering::SeqCst);
+    }
+
+    /// Every statement about tasks takes this much longer.
+    pub fn delay(&self, by: Duration) {
+        self.delay_ms.store(u64::try_from(by.as_millis()).expect("a delay"), Ordering::SeqCst);
+    }
+
+    /// How often anything that can be faulty was called.
+    pub fn all_calls(&self) -> usize {
+        self.calls.lock().unwrap().values().sum()
     }
 
     /// Larger batches of writes meet the store's time-out.
@@ -82,6 +101,11 @@ impl Faulty {
             let mut faults = self.faults.lock().unwrap();
             faults.get_mut(operation).filter(|faults| !faults.is_empty()).map(|faults| faults.remove(0))
         };
+        let away = self.away.load(Ordering::SeqCst) && operation != "heartbeat";
+        let fault = if away { Some(Fault::Away) } else { fault };
+        if operation != "heartbeat" {
+            tokio::time::sleep(Duration::from_millis(self.delay_ms.load(Ordering::SeqCst))).await;
+        }
         let unknown = || Err(StoreError::new(StoreErrorKind::Unknown, operation, "the connection was lost"));
         match fault {
             None => call.await,

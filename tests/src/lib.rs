@@ -1,5 +1,6 @@
 //! What the tests share: servers to talk to, databases to write to, processes to kill.
 
+pub mod bench;
 pub mod daemon;
 pub mod fake;
 pub mod faulty;

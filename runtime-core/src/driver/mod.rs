@@ -20,6 +20,9 @@ pub(crate) use tools::{intent_deadline, scope_of};
 /// The name of the driver for ordinary tools.
 pub const TOOLS: &str = "tools";
 
+/// The drivers of this program.
+pub(crate) const DRIVERS: &[&str] = &[TOOLS];
+
 /// A submit call's deadline where `tool_call_timeout` is not set (DESIGN, Cancel).
 const SUBMIT_DEADLINE: Duration = Duration::from_secs(45);
 /// A status or cancel call's deadline where `tool_call_timeout` is not set.
@@ -139,7 +142,7 @@ impl Routes {
         if !self.servers.contains_key(&binding.server_name) {
             return Err(format!("server {:?} is not configured or not enabled here", binding.server_name));
         }
-        if binding.driver != TOOLS {
+        if !DRIVERS.contains(&binding.driver.as_str()) {
             return Err(format!("driver {:?} is not known here", binding.driver));
         }
         Ok(())

@@ -76,9 +76,11 @@ pub struct ClaimOrder {
     pub servers: Vec<String>,
     /// Every server it has: rows of those not listed above are left alone, however long they wait.
     pub known: Vec<String>,
+    /// The drivers it has: what another driver made is as good as of a server it does not have.
+    pub drivers: Vec<String>,
     /// Rows due up to this time.
     pub due_before: Millis,
-    /// Rows of servers in neither list, if due before this time: overdue by a lease, so that nothing stays invisible.
+    /// Rows of servers in neither list, and of other drivers, if due before this time: overdue by a lease, so that nothing stays invisible.
     pub any_server_due_before: Millis,
     /// How many at most.
     pub limit: u32,

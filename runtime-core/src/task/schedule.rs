@@ -66,16 +66,17 @@ impl Policy {
     pub fn after_answer(&self, now: Millis, status: Status, hint: Option<Duration>, chance: Chance) -> Millis {
         let floor = if status == Status::InputRequired { self.input_required_interval_ms } else { 0 };
         let wait = hint.map_or(self.poll_interval_ms, hint_ms).max(floor).min(MAX_WAIT_MS);
-        let jitter = chance.of((wait / 10).min(MAX_JITTER_MS));
-        now.saturating_add((wait + jitter).min(MAX_WAIT_MS))
+        now.saturating_add(jittered(wait, chance).min(MAX_WAIT_MS))
     }
 
     /// When to try again after the `errors`-th error in a row (counted from 0) at `now` (46, 135): the interval doubled
-    /// each time up to the cap, 0–25 % on top, and never before `retry_after`.
+    /// each time up to the cap, 0–25 % on top, and never before `retry_after`, which is a hint and is jittered like one: the
+    /// tasks that were told the same do not come back together.
     pub fn after_error(&self, now: Millis, errors: i64, retry_after: Option<Duration>, chance: Chance) -> Millis {
         let exponent = errors.clamp(0, MAX_EXPONENT);
         let backoff = self.poll_interval_ms.saturating_mul(1 << exponent).min(self.max_backoff_ms);
-        let wait = backoff.saturating_add(chance.of(backoff / 4)).max(retry_after.map_or(0, hint_ms));
+        let told = retry_after.map_or(0, |after| jittered(hint_ms(after), chance));
+        let wait = backoff.saturating_add(chance.of(backoff / 4)).max(told);
         now.saturating_add(wait.min(MAX_WAIT_MS))
     }
 
@@ -83,6 +84,10 @@ impl Policy {
     pub fn expires_at(&self, created_at: Millis) -> Option<Millis> {
         self.max_age_ms.map(|age| created_at.saturating_add(age))
     }
+}
+
+fn jittered(wait: i64, chance: Chance) -> i64 {
+    wait + chance.of((wait / 10).min(MAX_JITTER_MS))
 }
 
 fn hint_ms(hint: Duration) -> i64 {
@@ -125,6 +130,8 @@ mod tests {
         assert_eq!(waits, [5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 300_000, 300_000]);
         assert_eq!(POLICY.after_error(0, i64::MAX, None, Chance::NONE), 300_000);
         assert_eq!(POLICY.after_error(0, 0, Some(secs(60)), Chance::NONE), 60_000, "Retry-After counts as a hint");
+        let late = POLICY.after_error(0, 0, Some(secs(60)), Chance::new(1.0));
+        assert_eq!(late, 66_000, "and is jittered like one, so that a storm does not come back together (25)");
         assert_eq!(POLICY.after_error(0, 0, Some(secs(u64::MAX)), Chance::NONE), MAX_WAIT_MS, "and is clamped");
     }
 

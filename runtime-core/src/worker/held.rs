@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::lanes::Slot;
 use crate::clock::Millis;
@@ -28,10 +29,18 @@ pub(super) struct Held {
     /// Shared with the call about it, so that a poll copies nothing.
     pub(super) task: Arc<Tracked>,
     pub(super) phase: Phase,
-    /// Whether polls have been counted that no write has carried yet.
-    pub(super) dirty: bool,
+    /// Since when polls have been counted that no write has carried yet, on the boot clock.
+    dirty: Option<Duration>,
     /// When it was taken, in store operations: an older reading of the store says nothing about it.
     pub(super) since: u64,
+}
+
+/// How many of a server's tasks are held.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) all: usize,
+    /// Those among them whose cancel was asked for.
+    pub(super) cancels: usize,
 }
 
 /// All of them.
@@ -39,7 +48,8 @@ pub(super) struct Held {
 pub(super) struct HeldSet {
     tasks: HashMap<Arc<str>, Held>,
     timers: BTreeSet<(Millis, Arc<str>)>,
-    by_server: HashMap<Box<str>, usize>,
+    dirty: BTreeSet<(Duration, Arc<str>)>,
+    by_server: HashMap<Box<str>, Count>,
     bindings: HashSet<Arc<Binding>>,
 }
 
@@ -53,8 +63,17 @@ impl HeldSet {
     }
 
     /// How many of a server's tasks are held.
-    pub(super) fn of_server(&self, server: &str) -> usize {
+    pub(super) fn of_server(&self, server: &str) -> Count {
         self.by_server.get(server).copied().unwrap_or_default()
+    }
+
+    /// How many are held of the servers that are not `known`.
+    pub(super) fn of_strangers(&self, known: impl Fn(&str) -> bool) -> Count {
+        let strangers = self.by_server.iter().filter(|(server, _)| !known(server)).map(|(_, count)| count);
+        strangers.fold(Count::default(), |sum, count| Count {
+            all: sum.all + count.all,
+            cancels: sum.cancels + count.cancels,
+        })
     }
 
     /// Takes a task, waiting for its time. Tasks of one toolset share its description.
@@ -66,17 +85,27 @@ impl HeldSet {
                 self.bindings.insert(Arc::clone(&task.binding));
             }
         }
-        *self.by_server.entry(task.binding.server_name.as_str().into()).or_default() += 1;
+        let count = self.by_server.entry(task.binding.server_name.as_str().into()).or_default();
+        count.all += 1;
+        count.cancels += usize::from(task.cancel_requested_at.is_some());
         self.timers.insert((task.next_due_at, Arc::clone(&task.id)));
         let task = Arc::new(task);
-        self.tasks.insert(Arc::clone(&task.id), Held { task, phase: Phase::Waiting, dirty: false, since });
+        self.tasks.insert(Arc::clone(&task.id), Held { task, phase: Phase::Waiting, dirty: None, since });
     }
 
     pub(super) fn remove(&mut self, id: &Arc<str>) -> Option<Held> {
         let held = self.tasks.remove(id)?;
         self.timers.remove(&(held.task.next_due_at, Arc::clone(id)));
-        if let Some(count) = self.by_server.get_mut(held.task.binding.server_name.as_str()) {
-            *count = count.saturating_sub(1);
+        if let Some(since) = held.dirty {
+            self.dirty.remove(&(since, Arc::clone(id)));
+        }
+        let server = held.task.binding.server_name.as_str();
+        if let Some(count) = self.by_server.get_mut(server) {
+            count.all -= 1;
+            count.cancels -= usize::from(held.task.cancel_requested_at.is_some());
+            if count.all == 0 {
+                self.by_server.remove(server);
+            }
         }
         Some(held)
     }
@@ -117,6 +146,32 @@ impl HeldSet {
     /// When the next task is due.
     pub(super) fn next_due(&self) -> Option<Millis> {
         self.timers.first().map(|(due, _)| *due)
+    }
+
+    /// Counts a poll at `now` that found nothing new; `boot` is the same on the boot clock.
+    pub(super) fn unchanged(&mut self, id: &Arc<str>, next_due_at: Millis, now: Millis, boot: Duration) {
+        let Some(held) = self.tasks.get_mut(id) else { return };
+        Arc::make_mut(&mut held.task).unchanged(next_due_at, now);
+        if held.dirty.is_none() {
+            held.dirty = Some(boot);
+            self.dirty.insert((boot, Arc::clone(id)));
+        }
+    }
+
+    /// Brings a task to what was written of it, under its new epoch.
+    pub(super) fn applied(&mut self, id: &Arc<str>, change: &Change, epoch: i64) {
+        let Some(held) = self.tasks.get_mut(id) else { return };
+        Arc::make_mut(&mut held.task).applied(change, epoch);
+        if let Some(since) = held.dirty.take() {
+            self.dirty.remove(&(since, Arc::clone(id)));
+        }
+    }
+
+    /// Waiting tasks with polls that were counted before `before` and never written, at most `limit`.
+    pub(super) fn unwritten(&self, before: Duration, limit: usize) -> Vec<Arc<str>> {
+        let old = self.dirty.iter().take_while(|(since, _)| *since < before).map(|(_, id)| id);
+        let waits = |id: &&Arc<str>| self.tasks.get(*id).is_some_and(|held| matches!(held.phase, Phase::Waiting));
+        old.filter(waits).take(limit).cloned().collect()
     }
 
     /// Waiting tasks, the one due last first.

@@ -28,8 +28,6 @@ pub(super) enum Job {
     Expire,
     /// A second submit, because its first one died with its process.
     Resolve,
-    /// An end without a call, because its submit died with its process and must not be repeated.
-    Close,
 }
 
 /// What came of it.
@@ -52,18 +50,14 @@ pub(super) struct Done {
 }
 
 impl Job {
-    /// What `task` needs at `now`.
-    pub(super) fn of(task: &Tracked, context: &Context) -> Self {
-        let now = context.now();
+    /// The call that `task` needs now; none where its submit died with its process and must not be repeated.
+    pub(super) fn of(task: &Tracked, context: &Context) -> Option<Self> {
+        let repeatable = task.binding.toolset.idempotent_submit && task.cancel_requested_at.is_none();
         match task.status {
-            Status::Submitting if task.cancel_requested_at.is_some() || !task.binding.toolset.idempotent_submit => {
-                Self::Close
-            }
-            Status::Submitting => Self::Resolve,
-            _ if task.cancel_requested_at.is_some() && task.expired(now, &context.policy) => Self::Expire,
-            _ if task.cancel_requested_at.is_some() => Self::Cancel,
-            _ if task.expired(now, &context.policy) => Self::Expire,
-            _ => Self::Poll,
+            Status::Submitting => repeatable.then_some(Self::Resolve),
+            _ if task.expired(context.now(), &context.policy) => Some(Self::Expire),
+            _ if task.cancel_requested_at.is_some() => Some(Self::Cancel),
+            _ => Some(Self::Poll),
         }
     }
 
@@ -75,13 +69,7 @@ impl Job {
             Self::Cancel => Box::pin(cancel(context, task, false)).await,
             Self::Expire => Box::pin(cancel(context, task, true)).await,
             Self::Resolve => Box::pin(resolve(context, task, worker)).await,
-            Self::Close => decided(task.on_submit_unknown(UNRECORDED, context.now())),
         }
-    }
-
-    /// Whether it asks the server, so that the breaker has a say in it and learns from it.
-    pub(super) fn calls(self) -> bool {
-        self != Self::Close
     }
 
     /// What a failure of this job does to the task.
@@ -96,7 +84,7 @@ impl Job {
             Self::Expire if called => task.on_expired(now),
             Self::Expire => held_back(context, task, failure),
             Self::Resolve if task.expired(now, policy) => task.on_submit_unknown(TOO_OLD, now),
-            Self::Poll | Self::Resolve | Self::Close => task.on_error(failure, now, policy, chance),
+            Self::Poll | Self::Resolve => task.on_error(failure, now, policy, chance),
         };
         // A task that cannot be polled here must stay open to a worker that can (48).
         change.release |= failure.kind == FailureKind::Unroutable;
@@ -108,6 +96,11 @@ impl Job {
         let change = self.failed(context, task, &failure);
         Done { effect: Effect::Decided(Decision::Write(Box::new(change))), failure: Some(failure) }
     }
+}
+
+/// The end of an intent that must not be repeated: nobody is asked.
+pub(super) fn unrepeatable(context: &Context, task: &Tracked) -> Change {
+    task.on_submit_unknown(UNRECORDED, context.now())
 }
 
 /// An error of a task that is too old already. Its age bounds no wait any more, or it would be tried without a pause.
@@ -232,7 +225,7 @@ async fn record_handle(context: &Context, task: &Tracked, handle: &NewHandle) ->
             // after which reconciling finds the row as it is.
             Err(error) if error.is_transient() => {
                 tracing::warn!(task.id = %task.id, %error, "recording a resolved submit is tried again");
-                tokio::time::sleep(Duration::from_millis(500)).await;
+                tokio::time::sleep(Duration::from_millis(300 + fastrand::u64(..400))).await;
             }
             Err(error) => {
                 tracing::error!(task.id = %task.id, %error, "a resolved submit cannot be recorded");

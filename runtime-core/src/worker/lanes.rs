@@ -2,9 +2,19 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::breaker::Breaker;
 use crate::clock::Millis;
+
+/// The lane of tasks whose server is not configured here: they are told so, one at a time, whatever their servers' names.
+pub(super) const STRANGERS: &str = "unconfigured";
+/// Writes of one server that may be on their way (in the writer's units) before its next task has to wait: what has been
+/// decided and is not stored yet is bounded, and no server's flood of writes gets far ahead of the others' (FAILURES 24).
+const UNWRITTEN: usize = 500;
+/// The same for the writes that only say that a call was held back: a dead server's tasks come due in crowds, and are written
+/// in small batches between those that carry news.
+const HELD_BACK: usize = 100;
 
 /// The two kinds of slots: cancels never wait behind polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,14 +25,23 @@ pub(super) enum Slot {
     Cancel,
 }
 
+/// A call that may start.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    pub(super) lane: Box<str>,
+    pub(super) id: Arc<str>,
+    /// Whether it probes a server whose calls are held back.
+    pub(super) probe: bool,
+}
+
 /// A server's queue of due tasks and its running calls.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+struct Lane {
     ready: [BTreeSet<(Millis, Arc<str>)>; 2],
     running: [usize; 2],
     bound: usize,
-    /// Whether the server's calls are held back.
-    pub(super) breaker: Breaker,
+    unwritten: usize,
+    breaker: Breaker,
 }
 
 /// All lanes of a worker.
@@ -36,45 +55,59 @@ pub(super) struct Lanes {
 impl Lanes {
     /// Lanes for the servers with these bounds; `polls` slots in all, and max(2, polls/4) for cancels beside them.
     pub(super) fn new(bounds: impl IntoIterator<Item = (Box<str>, usize)>, polls: usize) -> Self {
-        let by_server = bounds.into_iter().map(|(server, bound)| (server, Lane { bound, ..Lane::default() })).collect();
-        Self { by_server, slots: [polls.max(1), (polls / 4).max(2)], running: [0, 0] }
+        let lane = |(server, bound): (Box<str>, usize)| (server, Lane { bound, ..Lane::default() });
+        Self {
+            by_server: bounds.into_iter().map(lane).collect(),
+            slots: [polls.max(1), cancel_slots(polls)],
+            running: [0, 0],
+        }
+    }
+
+    /// The lane of a server's tasks.
+    pub(super) fn of<'a>(&self, server: &'a str) -> &'a str {
+        if self.by_server.contains_key(server) { server } else { STRANGERS }
+    }
+
+    fn lane(&mut self, server: &str) -> &mut Lane {
+        let name = self.of(server);
+        self.by_server.entry(name.into()).or_insert_with(|| Lane { bound: 1, ..Lane::default() })
     }
 
     /// Queues a due task.
     pub(super) fn push(&mut self, server: &str, slot: Slot, due: Millis, id: Arc<str>) {
-        if !self.by_server.contains_key(server) {
-            // A server that is not configured here gets a lane of its own too: its tasks are told so, one at a time.
-            self.by_server.insert(server.into(), Lane { bound: 1, ..Lane::default() });
-        }
-        if let Some(lane) = self.by_server.get_mut(server) {
-            lane.ready[slot as usize].insert((due, id));
-        }
+        self.lane(server).ready[slot as usize].insert((due, id));
     }
 
     /// Takes a task out of the queue, if it is there.
     pub(super) fn remove(&mut self, server: &str, slot: Slot, due: Millis, id: &Arc<str>) {
-        if let Some(lane) = self.by_server.get_mut(server) {
-            lane.ready[slot as usize].remove(&(due, Arc::clone(id)));
-        }
+        self.lane(server).ready[slot as usize].remove(&(due, Arc::clone(id)));
     }
 
-    /// The next task that may start, and its server; its slot is taken.
+    /// The next task whose call may start at `now` on the boot clock; its slot is taken.
     ///
     /// A server with nothing running always finds a slot while slots last: the others leave one free for each such
-    /// server, up to half of all.
-    pub(super) fn take(&mut self, slot: Slot) -> Option<(Box<str>, Arc<str>)> {
+    /// server, up to half of all. The last slot is for servers that answer: where there are more servers than slots, those
+    /// that fail cannot take all of them.
+    pub(super) fn take(&mut self, slot: Slot, now: Duration) -> Option<Turn> {
         let kind = slot as usize;
-        let free = self.slots[kind].checked_sub(self.running[kind]).filter(|free| *free > 0)?;
-        let idle = self.by_server.values().filter(|lane| lane.running[kind] == 0).count();
-        let reserved = idle.min(self.slots[kind] / 2);
+        let slots = self.slots[kind];
+        let free = slots.checked_sub(self.running[kind]).filter(|free| *free > 0)?;
+        let configured = self.by_server.iter().filter(|(name, _)| ***name != *STRANGERS);
+        let idle = configured.filter(|(_, lane)| lane.running[kind] == 0).count();
+        let reserved = idle.min(slots / 2);
         let may_start = |lane: &Lane| {
-            let bound = if slot == Slot::Cancel { (self.slots[kind] / 2).max(1) } else { lane.bound };
-            lane.running[kind] < bound && (lane.running[kind] == 0 || free > reserved)
+            let (bound, has_room) = match slot {
+                Slot::Poll => (lane.bound, lane.unwritten < UNWRITTEN),
+                Slot::Cancel => ((slots / 2).max(1), true),
+            };
+            let last_is_kept = slots > 1 && self.by_server.len() > slots && !lane.breaker.is_sound();
+            let kept = if lane.running[kind] > 0 { reserved } else { usize::from(last_is_kept) };
+            has_room && lane.running[kind] < bound && free > kept && lane.breaker.admits(now, lane.running.iter().sum())
         };
         let server = self
             .by_server
             .iter()
-            .filter(|(_, lane)| may_start(lane))
+            .filter(|(_, lane)| !lane.ready[kind].is_empty() && may_start(lane))
             .filter_map(|(server, lane)| lane.ready[kind].first().map(|first| (first, server)))
             .min()
             .map(|(_, server)| server.clone())?;
@@ -82,21 +115,44 @@ impl Lanes {
         let (_, id) = lane.ready[kind].pop_first()?;
         lane.running[kind] += 1;
         self.running[kind] += 1;
-        Some((server, id))
+        let probe = lane.breaker.started(now);
+        Some(Turn { lane: server, id, probe })
+    }
+
+    /// The next due task whose call is held back at `now`, and why; it needs no slot, but room for the write that says so.
+    pub(super) fn take_held_back(&mut self, now: Duration) -> Option<(Arc<str>, String)> {
+        // At its time a probe waits for a slot, but not for another that hangs in the only one.
+        let held_back = |lane: &&mut Lane| {
+            lane.breaker.is_open() && (!lane.breaker.admits(now, 0) || lane.running[Slot::Poll as usize] >= lane.bound)
+        };
+        self.by_server.values_mut().filter(|lane| lane.unwritten < HELD_BACK).filter(held_back).find_map(|lane| {
+            let (_, id) = lane.ready.iter_mut().find_map(BTreeSet::pop_first)?;
+            Some((id, lane.breaker.reason()?))
+        })
     }
 
     /// Gives a slot back.
-    pub(super) fn finish(&mut self, server: &str, slot: Slot) {
+    pub(super) fn finish(&mut self, lane: &str, slot: Slot) {
         let kind = slot as usize;
-        if let Some(lane) = self.by_server.get_mut(server) {
-            lane.running[kind] = lane.running[kind].saturating_sub(1);
-            self.running[kind] = self.running[kind].saturating_sub(1);
-        }
+        let lane = self.lane(lane);
+        lane.running[kind] = lane.running[kind].saturating_sub(1);
+        self.running[kind] = self.running[kind].saturating_sub(1);
+    }
+
+    /// A write of this weight is on its way.
+    pub(super) fn sent(&mut self, server: &str, weight: usize) {
+        self.lane(server).unwritten += weight;
+    }
+
+    /// It has come back.
+    pub(super) fn written(&mut self, server: &str, weight: usize) {
+        let lane = self.lane(server);
+        lane.unwritten = lane.unwritten.saturating_sub(weight);
     }
 
     /// A server's breaker.
-    pub(super) fn breaker(&mut self, server: &str) -> Option<&mut Breaker> {
-        self.by_server.get_mut(server).map(|lane| &mut lane.breaker)
+    pub(super) fn breaker(&mut self, server: &str) -> &mut Breaker {
+        &mut self.lane(server).breaker
     }
 
     /// Slots in all and slots in use.
@@ -110,9 +166,22 @@ impl Lanes {
     }
 }
 
+/// How many cancels run at a time beside so many polls.
+pub(super) fn cancel_slots(polls: usize) -> usize {
+    (polls / 4).max(2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::{Failure, FailureKind};
+
+    const NOW: Duration = Duration::from_secs(1);
+
+    fn fail(lanes: &mut Lanes, server: &str, times: usize) {
+        let failure = Failure::new(FailureKind::Timeout, "no answer");
+        (0..times).for_each(|_| lanes.breaker(server).ended(false, Some(&failure), NOW));
+    }
 
     fn lanes(bounds: &[(&str, usize)], polls: usize) -> Lanes {
         Lanes::new(bounds.iter().map(|(server, bound)| (Box::from(*server), *bound)), polls)
@@ -123,7 +192,7 @@ mod tests {
     }
 
     fn drain(lanes: &mut Lanes) -> Vec<String> {
-        std::iter::from_fn(|| lanes.take(Slot::Poll)).map(|(_, id)| id.to_string()).collect()
+        std::iter::from_fn(|| lanes.take(Slot::Poll, NOW)).map(|turn| turn.id.to_string()).collect()
     }
 
     #[test]
@@ -170,7 +239,58 @@ mod tests {
         push(&mut lanes, "a", 0..10);
         assert_eq!(drain(&mut lanes).len(), 2);
         lanes.push("a", Slot::Cancel, 0, "c".into());
-        assert_eq!(lanes.take(Slot::Cancel), Some(("a".into(), "c".into())));
+        assert_eq!(lanes.take(Slot::Cancel, NOW).unwrap().id, "c".into());
         assert_eq!(lanes.usage(Slot::Poll), (2, 2));
+    }
+
+    #[test]
+    fn more_servers_that_fail_than_slots_leave_one_to_those_that_answer_29() {
+        let names: Vec<_> = (0..20).map(|n| format!("dead{n}")).collect();
+        let bounds: Vec<_> = names.iter().map(String::as_str).chain(["live"]).map(|name| (name, 2)).collect();
+        let mut lanes = lanes(&bounds, 4);
+        for name in &names {
+            fail(&mut lanes, name, 1);
+            push(&mut lanes, name, 0..5);
+        }
+        assert_eq!(drain(&mut lanes).len(), 3);
+        push(&mut lanes, "live", 100..102);
+        assert_eq!(drain(&mut lanes), ["live100"]);
+    }
+
+    #[test]
+    fn what_is_held_back_takes_no_slot_and_waits_for_room_to_write_149_159() {
+        let mut lanes = lanes(&[("dead", 1)], 1);
+        push(&mut lanes, "dead", 0..3);
+        fail(&mut lanes, "dead", 5);
+        assert_eq!(lanes.take(Slot::Poll, NOW), None);
+        let (id, why) = lanes.take_held_back(NOW).unwrap();
+        assert!(&*id == "dead0" && why.contains("no answer"), "{id}: {why}");
+        lanes.sent("dead", HELD_BACK);
+        assert_eq!(lanes.take_held_back(NOW), None);
+        lanes.written("dead", 1);
+        assert!(lanes.take_held_back(NOW).is_some());
+        let later = NOW + Duration::from_secs(1);
+        assert!(lanes.take(Slot::Poll, later).unwrap().probe);
+        assert_eq!(lanes.take_held_back(later), None, "nothing is left");
+    }
+
+    #[test]
+    fn a_server_whose_writes_do_not_come_back_is_not_polled_on_and_others_are_24() {
+        let mut lanes = lanes(&[("a", 4), ("b", 4)], 8);
+        push(&mut lanes, "a", 0..4);
+        push(&mut lanes, "b", 0..4);
+        lanes.sent("a", UNWRITTEN);
+        lanes.push("a", Slot::Cancel, 0, "c".into());
+        assert!(drain(&mut lanes).iter().all(|id| id.starts_with('b')));
+        assert!(lanes.take(Slot::Cancel, NOW).is_some(), "a cancel does not wait for them");
+    }
+
+    #[test]
+    fn servers_that_are_not_configured_share_one_lane_and_one_slot() {
+        let mut lanes = lanes(&[("a", 4)], 8);
+        ["x", "y", "z"].iter().for_each(|name| push(&mut lanes, name, 0..5));
+        assert_eq!(drain(&mut lanes).len(), 1);
+        assert_eq!((lanes.of("x"), lanes.of("a")), (STRANGERS, "a"));
+        assert_eq!(lanes.by_server.len(), 2);
     }
 }

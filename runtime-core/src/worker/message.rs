@@ -6,10 +6,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::job::Done;
+use super::queue::Order;
+use super::room::Crowd;
 use super::takeover::Fleet;
 use super::writer::Written;
 use super::{Incarnation, Live};
-use crate::store::{Owned, Result, TaskWrite, WorkerId};
+use crate::store::{Owned, Result, WorkerId};
 use crate::task::Tracked;
 
 /// What the actor is told.
@@ -28,7 +30,7 @@ pub(super) enum Message {
     /// A call has ended.
     Finished { job: u64, done: Box<Done>, took: Duration },
     /// A write has ended.
-    Written { ticket: u64, write: Box<TaskWrite>, result: Written },
+    Written { order: Box<Order>, result: Written },
     /// The store has answered a question.
     Answer { question: u64, answer: Answer },
     /// The lease is renewed.
@@ -46,7 +48,7 @@ pub(super) enum Message {
 /// Answers of the store; one question is open at a time.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Claimed { tasks: Vec<Tracked>, full: bool, failed: bool },
+    Claimed { tasks: Vec<Tracked>, crowd: Crowd, failed: bool },
     Owned(Result<Vec<Owned>>),
     Loaded { ids: Vec<Arc<str>>, tasks: Result<Vec<Tracked>> },
 }

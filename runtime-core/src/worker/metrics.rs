@@ -4,10 +4,13 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
+use super::lanes::STRANGERS;
 use crate::task::{ChangeKind, FailureKind, Status};
 
 const LATENESS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 const CALLS: &[f64] = &[0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+const WAITS: &[f64] = &[1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 86_400.0];
+const SIZES: &[f64] = &[256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 10_485_760.0];
 const TASKS: &[f64] = &[1.0, 10.0, 60.0, 300.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0];
 
 /// The outcomes of a poll beside those of [`FailureKind`].
@@ -22,6 +25,7 @@ pub struct Metrics {
     pub(super) polls_in_flight: IntGaugeVec,
     pub(super) poll_slots: IntGaugeVec,
     pub(super) poll_retries: IntCounterVec,
+    pub(super) poll_backoff: HistogramVec,
     pub(super) breaker_open: IntGaugeVec,
     pub(super) claims: IntCounterVec,
     pub(super) claimed_tasks: IntCounter,
@@ -31,6 +35,9 @@ pub struct Metrics {
     pub(crate) rows_written: IntCounterVec,
     pub(super) tasks_finished: IntCounterVec,
     pub(super) task_duration: HistogramVec,
+    pub(super) cancel_duration: HistogramVec,
+    pub(super) results_truncated: IntCounterVec,
+    pub(super) result_size: HistogramVec,
     pub(crate) tasks_submitted: IntCounterVec,
     pub(crate) cancel_requests: IntCounterVec,
 }
@@ -54,6 +61,13 @@ impl Metrics {
                 "Calls that are tried again, by the kind of error.",
                 &["server", "reason"],
             )?,
+            poll_backoff: histograms(
+                registry,
+                "poll_backoff_seconds",
+                "How long a task waits after an error.",
+                &["server", "reason"],
+                WAITS,
+            )?,
             breaker_open: gauges(registry, "breaker_open", "1 while a server's calls are held back.", &["server"])?,
             claims: counters(registry, "claims_total", "Claim statements.", &["outcome"])?,
             claimed_tasks: counter(registry, "claimed_tasks_total", "Tasks claimed.")?,
@@ -68,6 +82,20 @@ impl Metrics {
             rows_written: counters(registry, "rows_written_total", "Task rows written, by statement.", &["statement"])?,
             tasks_finished: counters(registry, "tasks_finished_total", "Tasks ended.", &["server", "status"])?,
             task_duration: histograms(registry, "task_duration_seconds", "Submitted to terminal.", &["status"], TASKS)?,
+            cancel_duration: histograms(
+                registry,
+                "cancel_duration_seconds",
+                "From the request of a cancel to the task's end, by its status.",
+                &["outcome"],
+                TASKS,
+            )?,
+            results_truncated: counters(
+                registry,
+                "results_truncated_total",
+                "Results too large to keep, of which a preview is kept.",
+                &["server"],
+            )?,
+            result_size: histograms(registry, "result_size_bytes", "Results that are kept.", &["server"], SIZES)?,
             tasks_submitted: counters(
                 registry,
                 "tasks_submitted_total",
@@ -81,12 +109,13 @@ impl Metrics {
     }
 
     fn initialise<'a>(&self, servers: impl IntoIterator<Item = &'a str>) {
-        for server in servers {
+        for server in servers.into_iter().chain([STRANGERS]) {
             for outcome in OUTCOMES.into_iter().chain(FailureKind::ALL.map(FailureKind::as_str)) {
                 self.polls.with_label_values(&[server, outcome]);
             }
             for reason in FailureKind::ALL {
                 self.poll_retries.with_label_values(&[server, reason.as_str()]);
+                self.poll_backoff.with_label_values(&[server, reason.as_str()]);
             }
             for status in [Status::Completed, Status::Failed, Status::Cancelled] {
                 self.tasks_finished.with_label_values(&[server, status.as_str()]);
@@ -95,8 +124,13 @@ impl Metrics {
                 self.tasks_submitted.with_label_values(&[server, status]);
             }
             self.poll_duration.with_label_values(&[server]);
+            self.results_truncated.with_label_values(&[server]);
+            self.result_size.with_label_values(&[server]);
             self.polls_in_flight.with_label_values(&[server]);
             self.breaker_open.with_label_values(&[server]);
+        }
+        for state in ["total", "used"] {
+            self.poll_slots.with_label_values(&[state]);
         }
         for kind in ChangeKind::ALL.map(ChangeKind::as_str).into_iter().chain(["claim", "submit", "prune"]) {
             self.rows_written.with_label_values(&[kind]);
@@ -112,6 +146,7 @@ impl Metrics {
         }
         for status in [Status::Completed, Status::Failed, Status::Cancelled] {
             self.task_duration.with_label_values(&[status.as_str()]);
+            self.cancel_duration.with_label_values(&[status.as_str()]);
         }
     }
 }
@@ -159,4 +194,46 @@ fn histograms(
 ) -> prometheus::Result<HistogramVec> {
     let opts = HistogramOpts { common_opts: opts(name, help), buckets: buckets.to_vec() };
     registered(registry, HistogramVec::new(opts, labels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_series_is_there_before_anything_has_happened() {
+        let registry = Registry::new();
+        Metrics::register(&registry, ["reports"]).unwrap();
+        let families = registry.gather();
+        let series = |name: &str| {
+            let family = families.iter().find(|family| family.name() == format!("mcp_taskd_{name}"));
+            let of_server = |labels: &[prometheus::proto::LabelPair]| {
+                labels.iter().all(|label| label.name() != "server" || label.value() == "reports")
+            };
+            family.map_or(0, |family| family.get_metric().iter().filter(|one| of_server(one.get_label())).count())
+        };
+        let reasons = FailureKind::ALL.len();
+        let expected = [
+            ("polls_total", OUTCOMES.len() + reasons),
+            ("poll_retries_total", reasons),
+            ("poll_backoff_seconds", reasons),
+            ("poll_duration_seconds", 1),
+            ("poll_slots", 2),
+            ("breaker_open", 1),
+            ("polls_in_flight", 1),
+            ("tasks_finished_total", 3),
+            ("tasks_submitted_total", 3),
+            ("task_duration_seconds", 3),
+            ("cancel_duration_seconds", 3),
+            ("results_truncated_total", 1),
+            ("result_size_bytes", 1),
+            ("claims_total", 2),
+            ("leases_lost_total", 3),
+            ("cancel_requests_total", 3),
+            ("rows_written_total", ChangeKind::ALL.len() + 3),
+        ];
+        for (name, count) in expected {
+            assert_eq!(series(name), count, "{name}");
+        }
+    }
 }

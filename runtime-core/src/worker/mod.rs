@@ -15,6 +15,8 @@ mod lanes;
 mod message;
 mod metrics;
 mod observer;
+mod queue;
+mod room;
 mod takeover;
 mod writer;
 

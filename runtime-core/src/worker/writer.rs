@@ -10,22 +10,14 @@ use tokio::sync::mpsc;
 
 use super::Context;
 use super::message::Message;
+use super::queue::{Order, Queue};
 use crate::store::{Applied, RowState, StoreErrorKind, TaskWrite, WorkerId};
 use crate::task::Status;
 
-/// The most writes in one statement.
+/// The most writes in one statement, payloads counted in ([`Order::weight`]).
 const BATCH: usize = 500;
 /// Between two attempts while the store is away, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-
-/// A write and who it belongs to.
-#[derive(Debug)]
-pub(super) struct Order {
-    pub(super) worker: WorkerId,
-    /// The number under which the task waits for it.
-    pub(super) ticket: u64,
-    pub(super) write: TaskWrite,
-}
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,79 +36,97 @@ pub(super) async fn run(
     mut orders: mpsc::UnboundedReceiver<Order>,
     messages: mpsc::UnboundedSender<Message>,
 ) {
-    let mut batch = Vec::with_capacity(BATCH);
-    while orders.recv_many(&mut batch, BATCH).await > 0 {
-        // Orders of a former incarnation may still be in the queue; a batch is one worker's.
-        while let Some(worker) = batch.first().map(|order: &Order| Arc::clone(&order.worker)) {
-            let (own, others): (Vec<_>, Vec<_>) = batch.drain(..).partition(|order| order.worker == worker);
-            batch = others;
-            write(&context, &worker, own, &messages).await;
+    let mut writer = Writer { context, messages, most: BATCH };
+    let mut queue = Queue::default();
+    while let Some(order) = orders.recv().await {
+        queue.push(order);
+        while !queue.is_empty() {
+            while let Ok(order) = orders.try_recv() {
+                queue.push(order);
+            }
+            let mut batch = queue.take(BATCH);
+            // Orders of a former incarnation may still be in the queue; a batch is one worker's.
+            while let Some(worker) = batch.first().map(|order| Arc::clone(&order.worker)) {
+                let (own, others) = batch.into_iter().partition(|order| order.worker == worker);
+                batch = others;
+                writer.write(&worker, own).await;
+            }
         }
     }
 }
 
-async fn write(context: &Context, worker: &WorkerId, orders: Vec<Order>, messages: &mpsc::UnboundedSender<Message>) {
-    let (tickets, writes): (Vec<_>, Vec<_>) = orders.into_iter().map(|order| (order.ticket, order.write)).unzip();
-    let results = apply(context, worker, &writes).await;
-    for ((ticket, write), result) in tickets.into_iter().zip(writes).zip(results) {
-        if let Written::Done(_) = result {
-            context.metrics.rows_written.with_label_values(&[write.change.kind.as_str()]).inc();
-        }
-        // The actor is gone only when the process is about to end.
-        let _ = messages.send(Message::Written { ticket, write: Box::new(write), result });
-    }
+struct Writer {
+    context: Arc<Context>,
+    messages: mpsc::UnboundedSender<Message>,
+    /// How many writes the store is given at once: halved where that is too much, doubled where it is not (FAILURES 24).
+    most: usize,
 }
 
-/// Applies `writes`, however long it takes to learn what became of each.
-async fn apply(context: &Context, worker: &WorkerId, writes: &[TaskWrite]) -> Vec<Written> {
-    let mut results = vec![None; writes.len()];
-    let mut open: Vec<usize> = (0..writes.len()).collect();
-    let mut pause = RETRY.0;
-    let mut uncertain = false;
-    let mut most = open.len();
-    while !open.is_empty() {
-        let attempt: Vec<TaskWrite> = open.iter().take(most).map(|index| writes[*index].clone()).collect();
-        match context.store.apply(worker, &attempt).await {
-            Ok(applied) => {
-                for (index, applied) in open.iter().zip(applied) {
-                    results[*index] = match applied {
-                        Applied::Done { epoch } => Some(Written::Done(epoch)),
-                        // After an unknown outcome it may be this very write, come late, that changed the row.
-                        Applied::Stale => (!uncertain).then_some(Written::Stale),
-                    };
-                }
-                let unclear = open.iter().take(most).any(|index| results[*index].is_none());
-                open.retain(|index| results[*index].is_none());
-                (most, pause) = (most.saturating_mul(2), RETRY.0);
-                if unclear {
-                    settle(context, worker, writes, &mut open, &mut results, &mut pause).await;
-                }
+impl Writer {
+    async fn write(&mut self, worker: &WorkerId, orders: Vec<Order>) {
+        let results = self.apply(worker, &orders).await;
+        for (order, result) in orders.into_iter().zip(results) {
+            if let Written::Done(_) = result {
+                let statement = order.write.change.kind.as_str();
+                self.context.metrics.rows_written.with_label_values(&[statement]).inc();
             }
-            Err(error) if error.is_transient() => {
-                tracing::warn!(%error, writes = open.len(), "a write is tried again");
-                // What is too much for a slow store at once is less the next time (FAILURES 24).
-                most = most.div_ceil(2);
-                pause_for(&mut pause).await;
-                if error.kind == StoreErrorKind::Unknown {
-                    uncertain = true;
-                    settle(context, worker, writes, &mut open, &mut results, &mut pause).await;
-                }
-            }
-            // One bad row must not fail the others (FAILURES 34): one by one.
-            Err(_) if open.len() > 1 => {
-                for index in open.drain(..) {
-                    let one = Box::pin(apply(context, worker, std::slice::from_ref(&writes[index]))).await;
-                    results[index] = one.first().copied();
-                }
-            }
-            Err(error) => {
-                let id = open.first().map(|index| Arc::clone(&writes[*index].id)).unwrap_or_default();
-                tracing::error!(task.id = %id, %error, "the store refuses a write");
-                open.drain(..).for_each(|index| results[index] = Some(Written::Refused));
-            }
+            // The actor is gone only when the process is about to end.
+            let _ = self.messages.send(Message::Written { order: Box::new(order), result });
         }
     }
-    results.into_iter().map(|result| result.unwrap_or(Written::Refused)).collect()
+
+    /// Applies `orders`, however long it takes to learn what became of each.
+    async fn apply(&mut self, worker: &WorkerId, orders: &[Order]) -> Vec<Written> {
+        let context = Arc::clone(&self.context);
+        let mut results = vec![None; orders.len()];
+        let mut open: Vec<usize> = (0..orders.len()).collect();
+        let mut pause = RETRY.0;
+        let mut uncertain = false;
+        while !open.is_empty() {
+            let attempt: Vec<TaskWrite> =
+                open.iter().take(self.most).map(|index| orders[*index].write.clone()).collect();
+            match context.store.apply(worker, &attempt).await {
+                Ok(applied) => {
+                    for (index, applied) in open.iter().zip(applied) {
+                        results[*index] = match applied {
+                            Applied::Done { epoch } => Some(Written::Done(epoch)),
+                            // After an unknown outcome it may be this very write, come late, that changed the row.
+                            Applied::Stale => (!uncertain).then_some(Written::Stale),
+                        };
+                    }
+                    let unclear = open.iter().take(attempt.len()).any(|index| results[*index].is_none());
+                    open.retain(|index| results[*index].is_none());
+                    self.most = self.most.saturating_mul(2).min(BATCH);
+                    pause = RETRY.0;
+                    if unclear {
+                        settle(&context, worker, orders, &mut open, &mut results, &mut pause).await;
+                    }
+                }
+                Err(error) if error.is_transient() => {
+                    tracing::warn!(%error, writes = attempt.len(), "a write is tried again");
+                    self.most = attempt.len().div_ceil(2);
+                    pause_for(&mut pause).await;
+                    if error.kind == StoreErrorKind::Unknown {
+                        uncertain = true;
+                        settle(&context, worker, orders, &mut open, &mut results, &mut pause).await;
+                    }
+                }
+                // One bad row must not fail the others (FAILURES 34): one by one.
+                Err(_) if open.len() > 1 => {
+                    for index in open.drain(..) {
+                        let one = Box::pin(self.apply(worker, std::slice::from_ref(&orders[index]))).await;
+                        results[index] = one.first().copied();
+                    }
+                }
+                Err(error) => {
+                    let id = open.first().map(|index| Arc::clone(&orders[*index].write.id)).unwrap_or_default();
+                    tracing::error!(task.id = %id, %error, "the store refuses a write");
+                    open.drain(..).for_each(|index| results[index] = Some(Written::Refused));
+                }
+            }
+        }
+        results.into_iter().map(|result| result.unwrap_or(Written::Refused)).collect()
+    }
 }
 
 /// After an unknown outcome: reads the rows and settles those writes that are known to have taken effect or to be stale;
@@ -124,12 +134,12 @@ async fn apply(context: &Context, worker: &WorkerId, writes: &[TaskWrite]) -> Ve
 async fn settle(
     context: &Context,
     worker: &WorkerId,
-    writes: &[TaskWrite],
+    orders: &[Order],
     open: &mut Vec<usize>,
     results: &mut [Option<Written>],
     pause: &mut Duration,
 ) {
-    let ids: Vec<Arc<str>> = open.iter().map(|index| Arc::clone(&writes[*index].id)).collect();
+    let ids: Vec<Arc<str>> = open.iter().map(|index| Arc::clone(&orders[*index].write.id)).collect();
     let rows = loop {
         match context.store.inspect(&ids).await {
             Ok(rows) => break rows,
@@ -140,7 +150,7 @@ async fn settle(
         }
     };
     open.retain(|index| {
-        let write = &writes[*index];
+        let write = &orders[*index].write;
         let row = rows.iter().find(|row| row.id == write.id);
         results[*index] = outcome(write, worker, row);
         results[*index].is_none()

@@ -175,6 +175,7 @@ pub(crate) fn order(worker: &WorkerId) -> ClaimOrder {
         cancels: false,
         servers: vec!["server".into()],
         known: Vec::new(),
+        drivers: vec!["tools".into()],
         due_before: T0 + 10_000,
         any_server_due_before: 0,
         limit: 100,

@@ -10,6 +10,7 @@ use crate::bench::{Bench, FAR, T0, behaviours, binding, handle, intent, order};
 behaviours! {
     oldest_due_is_taken_first_then_by_id_and_never_more_than_the_limit_44,
     only_due_rows_of_listed_servers_are_taken_and_long_overdue_ones_of_any,
+    rows_of_another_driver_are_taken_once_long_overdue_48,
     a_claim_takes_ownership_and_bumps_the_epoch_55,
     cancels_and_polls_are_claimed_apart,
     only_a_live_worker_claims_39,
@@ -50,6 +51,14 @@ async fn only_due_rows_of_listed_servers_are_taken_and_long_overdue_ones_of_any(
     assert_eq!(bench.claim(&claim).await, ["4", "1"]);
     let nothing = ClaimOrder { servers: Vec::new(), any_server_due_before: 0, due_before: FAR, ..order(&worker) };
     assert!(bench.claim(&nothing).await.is_empty());
+}
+
+async fn rows_of_another_driver_are_taken_once_long_overdue_48(bench: &Bench) {
+    let worker = bench.worker("w").await;
+    bench.free(&worker, "t", T0).await;
+    let known = ClaimOrder { known: vec!["server".into()], drivers: vec!["newer".into()], ..order(&worker) };
+    assert!(bench.claim(&known).await.is_empty(), "left to those who have its driver");
+    assert_eq!(bench.claim(&ClaimOrder { any_server_due_before: T0 + 1, ..known }).await, ["t"]);
 }
 
 async fn a_claim_takes_ownership_and_bumps_the_epoch_55(bench: &Bench) {

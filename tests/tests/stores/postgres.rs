@@ -41,6 +41,7 @@ async fn explain(connection: &mut PgConnection, sql: &str, limit: i64) -> String
         .bind(0_i64)
         .bind(limit)
         .bind(r#"["server"]"#)
+        .bind(r#"["tools"]"#)
         .fetch_all(connection)
         .await
         .expect("explains");
@@ -133,7 +134,8 @@ async fn a_claim_and_a_mark_dead_are_serialised_39() {
         .bind(T0 + 10_000)
         .bind(0_i64)
         .bind(5_i64)
-        .bind(r#"["server"]"#);
+        .bind(r#"["server"]"#)
+        .bind(r#"["tools"]"#);
     assert_eq!(claim.fetch_all(&mut *claiming).await.unwrap().len(), 1);
     let beat = bench.store.heartbeat(&other, 1).await.unwrap();
     assert!(matches!(beat, Heartbeat::Renewed { .. }), "a heartbeat does not wait for a claim");

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mcp_taskd_core::clock::SystemClock;
 use mcp_taskd_core::config::{ServerConfig, TaskSettings, Transport};
 use mcp_taskd_core::runtime::{Process, Runtime};
 use mcp_taskd_core::service::{Access, Service, Submit, Submitted};
+use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
 use mcp_taskd_core::store::{SharedStore, TaskFilter};
 use mcp_taskd_core::task::{Status, TaskRecord, Toolset};
@@ -47,6 +49,13 @@ impl Bench {
         store.migrate().await.unwrap();
         let servers = servers.iter().map(|name| ((*name).to_owned(), Arc::new(Scripted::new()))).collect();
         Self { folder, store: Arc::new(store), servers, settings: settings() }
+    }
+
+    /// The same on a store in memory, for many tasks.
+    pub(crate) fn in_memory(servers: &[&str]) -> Self {
+        let servers = servers.iter().map(|name| ((*name).to_owned(), Arc::new(Scripted::new()))).collect();
+        let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
+        Self { folder: tempfile::tempdir().unwrap(), store, servers, settings: settings() }
     }
 
     pub(crate) fn server(&self) -> &Scripted {

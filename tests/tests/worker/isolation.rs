@@ -33,8 +33,9 @@ async fn a_server_that_hangs_does_not_hold_up_a_healthy_one_29() {
 async fn a_server_that_is_gone_costs_a_few_probes_and_its_tasks_say_so_149_159() {
     let bench = Bench::new(&["s"]).await;
     let worker = bench.start().await;
+    let mut ids = Vec::new();
     for _ in 0..100 {
-        worker.submit("s").await;
+        ids.push(worker.submit("s").await.id.to_string());
     }
     bench.server().on("status", "", [Answer::Broken(true)]);
     until("the breaker opens", || async { worker.metric("breaker_open", &[("server", "s")]) >= 1.0 }).await;
@@ -44,6 +45,17 @@ async fn a_server_that_is_gone_costs_a_few_probes_and_its_tasks_say_so_149_159()
     assert!(probes <= 12, "{probes} calls in three seconds");
     let held = worker.metric("poll_retries_total", &[("reason", "breaker")]);
     assert!(held >= 50.0, "each skipped due time counts as an error of the task: {held}");
+    for id in &ids {
+        let says_so = || async {
+            let row = bench.task(id).await;
+            row.consecutive_poll_error_count >= 3
+                && row
+                    .last_poll_error
+                    .is_some_and(|text| text.contains("held back") || text.contains("connection failed"))
+        };
+        until("it is degraded, with the reason", says_so).await;
+        assert!(bench.events(id).await.contains(&"tracking_degraded".to_owned()));
+    }
     bench.server().on("status", "", [running()]);
     until("it closes", || async { worker.metric("breaker_open", &[("server", "s")]) == 0.0 }).await;
     worker.stop().await;

@@ -5,5 +5,6 @@ mod expiring;
 mod faults;
 mod handing_over;
 mod isolation;
+mod overload;
 mod polling;
 mod submitting;

@@ -92,6 +92,9 @@ async fn one_tasks_panic_is_its_own_49() {
     let (first, second) = (worker.submit("s").await, worker.submit("s").await);
     bench.wait_for(&second.id, Status::Completed).await;
     bench.wait_for(&first.id, Status::Completed).await;
+    let counted = worker.metric("poll_retries_total", &[("reason", "internal")]);
+    assert!((counted - 1.0).abs() < 0.1, "one error, with its backoff: {counted}");
+    assert!(bench.events(&first.id).await.ends_with(&["completed".to_owned()]));
     worker.stop().await;
 }
 

@@ -20,9 +20,10 @@ impl Leases for MemoryStore {
                 && !task.status.is_terminal()
                 && task.cancel_requested_at.is_some() == order.cancels
                 && task.next_due_at <= order.due_before
-                && (order.servers.contains(&task.binding.server_name)
+                && ((order.servers.contains(&task.binding.server_name) && order.drivers.contains(&task.binding.driver))
                     || (task.next_due_at < order.any_server_due_before
-                        && !order.known.contains(&task.binding.server_name)))
+                        && !(order.known.contains(&task.binding.server_name)
+                            && order.drivers.contains(&task.binding.driver))))
         };
         let mut due: Vec<_> = state.tasks.values_mut().filter(claimable).collect();
         due.sort_by(|a, b| (a.next_due_at, &a.id).cmp(&(b.next_due_at, &b.id)));

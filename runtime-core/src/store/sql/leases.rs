@@ -23,13 +23,15 @@ impl Leases for SqlStore {
         let sql = if order.cancels { Sql::ClaimCancels } else { Sql::ClaimPolls };
         let servers = input::texts(&order.servers);
         let known = input::texts(&order.known);
-        let values: [Value<'_>; 6] = [
+        let drivers = input::texts(&order.drivers);
+        let values: [Value<'_>; 7] = [
             (&order.worker).into(),
             (&servers).into(),
             order.due_before.into(),
             order.any_server_due_before.into(),
             order.limit.into(),
             (&known).into(),
+            (&drivers).into(),
         ];
         let rows = self.engine.fetch(Lane::Write, sql, &values).await?;
         let mut tasks = self.decode(&order.worker, &rows).await;

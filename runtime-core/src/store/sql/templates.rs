@@ -4,12 +4,12 @@ use super::statements::{Sql, Template};
 
 /// What a claim may take; `{claimable}` ends before the two access paths part.
 ///
-/// `$1` worker, `$2` servers, `$3` due before, `$4` due before for any server but `$6`, `$5` limit. The first two conditions are
-/// spelt as in the partial indexes, so that owned and finished rows are never looked at (FAILURES 14); SQLite, which has no
-/// statistics here, would rather take the index on the status, so that is withheld from it.
+/// `$1` worker, `$2` servers, `$3` due before, `$4` due before for any server but `$6` and any driver but `$7`, `$5` limit.
+/// The first two conditions are spelt as in the partial indexes, so that owned and finished rows are never looked at
+/// (FAILURES 14); SQLite, which has no statistics here, would rather take the index on the status, so that is withheld from it.
 pub(super) const CLAIMABLE: &str = "lease_owner IS NULL AND completed_at IS NULL AND {unindexed}status IN ({active})
-    AND next_due_at <= $3 AND (server_name IN ({texts:2})
-        OR (next_due_at < $4 AND server_name NOT IN ({texts:6})))";
+    AND next_due_at <= $3 AND ((server_name IN ({texts:2}) AND driver IN ({texts:7}))
+        OR (next_due_at < $4 AND NOT (server_name IN ({texts:6}) AND driver IN ({texts:7}))))";
 
 /// The new values of a write, from input `i` to row `t`.
 pub(super) const APPLY_SET: &str = "
@@ -152,7 +152,7 @@ impl Sql {
             // might scan the whole table where a prepared plan does not know the limit.
             Self::ClaimPolls => Template::split(
                 "claim_polls",
-                "ttiiit",
+                "ttiiitt",
                 "UPDATE mcp_tasks SET lease_owner = $1, lease_epoch = lease_epoch + 1 WHERE id IN (
                     SELECT id FROM mcp_tasks WHERE {claimable} AND cancel_requested_at IS NULL
                         AND EXISTS (SELECT 1 FROM workers WHERE workers.id = $1 AND live = 1)
@@ -168,7 +168,7 @@ impl Sql {
             ),
             Self::ClaimCancels => Template::split(
                 "claim_cancels",
-                "ttiiit",
+                "ttiiitt",
                 "UPDATE mcp_tasks SET lease_owner = $1, lease_epoch = lease_epoch + 1 WHERE id IN (
                     SELECT id FROM mcp_tasks WHERE {claimable} AND cancel_requested_at IS NOT NULL
                         AND EXISTS (SELECT 1 FROM workers WHERE workers.id = $1 AND live = 1)

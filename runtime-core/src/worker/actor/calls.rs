@@ -9,12 +9,11 @@ use tokio::time::Instant;
 
 use super::{Actor, Running};
 use crate::clock::Millis;
-use crate::task::{Decision, Failure, FailureKind};
+use crate::task::{Change, Decision, Failure, FailureKind};
 use crate::worker::Context;
-use crate::worker::breaker::Verdict;
 use crate::worker::held::Phase;
-use crate::worker::job::{Done, Effect, Job};
-use crate::worker::lanes::Slot;
+use crate::worker::job::{Done, Effect, Job, unrepeatable};
+use crate::worker::lanes::{Slot, Turn};
 use crate::worker::message::Message;
 
 impl Actor {
@@ -25,43 +24,57 @@ impl Actor {
         let now = self.context.now();
         while let Some(id) = self.held.pop_due(now) {
             let Some(held) = self.held.get_mut(&id) else { continue };
+            if Job::of(&held.task, &self.context).is_none() {
+                let change = unrepeatable(&self.context, &held.task);
+                self.write(&id, change);
+                continue;
+            }
             let slot = if held.task.cancel_requested_at.is_some() { Slot::Cancel } else { Slot::Poll };
             held.phase = Phase::Queued(slot);
             let due = held.task.next_due_at;
             self.lanes.push(&held.task.binding.server_name, slot, due, id);
         }
+        let boot = self.context.boot();
         for slot in [Slot::Cancel, Slot::Poll] {
-            while let Some((server, id)) = self.lanes.take(slot) {
-                if !self.start(&server, &id, slot, now) {
-                    self.lanes.finish(&server, slot);
+            while let Some(turn) = self.lanes.take(slot, boot) {
+                if let Err(turn) = self.start(turn, slot, now) {
+                    self.lanes.finish(&turn.lane, slot);
+                    if turn.probe {
+                        self.lanes.breaker(&turn.lane).abandoned();
+                    }
                 }
             }
         }
+        while let Some((id, why)) = self.lanes.take_held_back(boot) {
+            self.hold_back(&id, why);
+        }
     }
 
-    /// Starts the call that a due task needs; whether one runs now.
-    pub(super) fn start(&mut self, server: &str, id: &Arc<str>, slot: Slot, now: Millis) -> bool {
-        let Some(worker) = self.worker.as_ref().map(|worker| Arc::clone(&worker.id)) else { return false };
-        let Some(held) = self.held.get_mut(id) else { return false };
+    /// A skipped due time counts as one error of the task, with its backoff (159).
+    fn hold_back(&mut self, id: &Arc<str>, why: String) {
+        let Some(task) = self.held.get(id).map(|held| Arc::clone(&held.task)) else { return };
+        let Some(kind) = Job::of(&task, &self.context) else { return };
+        let failure = Failure::new(FailureKind::Breaker, why);
+        self.count_failure(&task.binding.server_name, kind, &failure);
+        let change = kind.failed(&self.context, &task, &failure);
+        self.observe_backoff(&task.binding.server_name, &failure, &change);
+        self.write(id, change);
+    }
+
+    /// Starts the call that a due task needs; the turn comes back where there is nothing to start.
+    fn start(&mut self, turn: Turn, slot: Slot, now: Millis) -> Result<(), Turn> {
+        let Some(worker) = self.worker.as_ref().map(|worker| Arc::clone(&worker.id)) else { return Err(turn) };
+        let Some(held) = self.held.get_mut(&turn.id) else { return Err(turn) };
         let task = Arc::clone(&held.task);
-        let kind = Job::of(&task, &self.context);
-        let breaker = self.lanes.breaker(server).filter(|_| kind.calls());
-        let verdict = breaker.map_or(Verdict::Call, |breaker| breaker.ask(self.context.boot()));
-        if let Verdict::Hold(why) = verdict {
-            let failure = Failure::new(FailureKind::Breaker, why);
-            self.count_failure(server, kind, &failure);
-            let change = kind.failed(&self.context, &task, &failure);
-            self.write(id, change);
-            return false;
-        }
+        let Some(kind) = Job::of(&task, &self.context) else { return Err(turn) };
+        let Turn { lane: server, id, probe } = turn;
         if kind == Job::Poll {
             self.context.metrics.poll_lateness.observe(now.saturating_sub(task.next_due_at).max(0) as f64 / 1_000.0);
         }
-        self.context.metrics.polls_in_flight.with_label_values(&[server]).inc();
+        self.context.metrics.polls_in_flight.with_label_values(&[&*server]).inc();
         self.serial += 1;
         let job = self.serial;
         held.phase = Phase::Running(job);
-        let server: Box<str> = server.into();
         let (context, messages) = (Arc::clone(&self.context), self.messages.clone());
         let flight = Flight { context: Arc::clone(&context), server: server.clone() };
         let call = tokio::spawn(async move {
@@ -75,9 +88,9 @@ impl Actor {
             drop(task);
             let _ = messages.send(Message::Finished { job, done: Box::new(done), took: started.elapsed() });
         });
-        let running = Running { task: Arc::clone(id), server, slot, kind, abort: call.abort_handle() };
+        let running = Running { task: id, server, slot, kind, probe, abort: call.abort_handle() };
         self.running.insert(job, running);
-        true
+        Ok(())
     }
 
     pub(super) fn finished(&mut self, job: u64, done: Done, took: Duration) {
@@ -87,14 +100,12 @@ impl Actor {
         self.lanes.finish(server, running.slot);
         self.context.metrics.poll_duration.with_label_values(&[server]).observe(took.as_secs_f64());
         let boot = self.context.boot();
-        if let Some(breaker) = self.lanes.breaker(server).filter(|_| running.kind.calls()) {
-            match &done.failure {
-                Some(failure) => breaker.failed(failure, boot),
-                None => breaker.succeeded(),
-            }
-        }
+        self.lanes.breaker(server).ended(running.probe, done.failure.as_ref(), boot);
         if let Some(failure) = &done.failure {
             self.count_failure(server, running.kind, failure);
+            if let Effect::Decided(Decision::Write(change)) = &done.effect {
+                self.observe_backoff(server, failure, change);
+            }
         } else if running.kind == Job::Poll {
             self.context.metrics.polls.with_label_values(&[server, outcome(&done.effect)]).inc();
         }
@@ -121,11 +132,7 @@ impl Actor {
                 }
             }
             Effect::Decided(Decision::Unchanged { next_due_at }) => {
-                let now = self.context.now();
-                if let Some(held) = self.held.get_mut(&id) {
-                    Arc::make_mut(&mut held.task).unchanged(next_due_at, now);
-                    held.dirty = true;
-                }
+                self.held.unchanged(&id, next_due_at, self.context.now(), boot);
                 if self.drain.is_some() || self.is_far(next_due_at) {
                     self.release(&id);
                 } else {
@@ -136,7 +143,14 @@ impl Actor {
         }
     }
 
-    pub(super) fn count_failure(&self, server: &str, kind: Job, failure: &Failure) {
+    fn observe_backoff(&self, server: &str, failure: &Failure, change: &Change) {
+        let labels = [self.lanes.of(server), failure.kind.as_str()];
+        let wait = change.next_due_at.saturating_sub(change.at).max(0);
+        self.context.metrics.poll_backoff.with_label_values(&labels).observe(wait as f64 / 1_000.0);
+    }
+
+    fn count_failure(&self, server: &str, kind: Job, failure: &Failure) {
+        let server = self.lanes.of(server);
         if kind == Job::Poll {
             self.context.metrics.polls.with_label_values(&[server, failure.kind.as_str()]).inc();
         }

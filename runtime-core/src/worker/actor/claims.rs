@@ -7,13 +7,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Actor;
+use crate::clock::Millis;
+use crate::driver::DRIVERS;
 use crate::store::{ClaimOrder, Owned, WorkerId};
 use crate::task::Status;
 use crate::worker::held::{Held, Phase};
+use crate::worker::lanes::cancel_slots;
 use crate::worker::message::{Answer, Message};
+use crate::worker::room::{CLAIM, Crowd, Portion, Room};
 
-/// The most tasks one claim takes.
-const CLAIM: u32 = 500;
+/// Cancels of one server that may be held beyond `max_held`, for each slot that cancels have.
+const CANCEL_RESERVE: usize = 4;
 /// How long an answer of the store is waited for before the question counts as lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A claim reaches this far ahead at least.
@@ -38,7 +42,7 @@ impl Actor {
         }
         let store = Arc::clone(&self.context.store);
         if !self.to_load.is_empty() {
-            let rest = self.to_load.split_off(self.to_load.len().min(CLAIM as usize));
+            let rest = self.to_load.split_off(self.to_load.len().min(CLAIM));
             let ids = std::mem::replace(&mut self.to_load, rest);
             self.question(async move {
                 let tasks = store.load_owned(&worker, &ids).await;
@@ -52,14 +56,15 @@ impl Actor {
             let orders = self.claim_orders(&worker);
             let metrics = self.context.metrics.clone();
             self.question(async move {
-                let (mut tasks, mut full, mut failed) = (Vec::new(), false, false);
+                let (mut tasks, mut crowd, mut failed) = (Vec::new(), Crowd::default(), false);
                 for order in orders {
                     match store.claim(&order).await {
                         Ok(claimed) => {
                             metrics.claims.with_label_values(&["ok"]).inc();
                             metrics.claimed_tasks.inc_by(claimed.len() as u64);
                             metrics.rows_written.with_label_values(&["claim"]).inc_by(claimed.len() as u64);
-                            full |= claimed.len() >= order.limit as usize;
+                            let full = claimed.len() >= order.limit as usize;
+                            *(if order.cancels { &mut crowd.cancels } else { &mut crowd.polls }) |= full;
                             tasks.extend(claimed);
                         }
                         Err(error) => {
@@ -69,7 +74,7 @@ impl Actor {
                         }
                     }
                 }
-                Answer::Claimed { tasks, full, failed }
+                Answer::Claimed { tasks, crowd, failed }
             });
         }
     }
@@ -84,42 +89,40 @@ impl Actor {
         });
     }
 
-    /// Cancels first, even when room is full; then what is due soon, while there is room.
-    pub(super) fn claim_orders(&self, worker: &WorkerId) -> Vec<ClaimOrder> {
-        let now = self.context.now();
+    /// What this worker has room for.
+    pub(super) fn room(&self) -> Room {
         let options = &self.context.options;
-        let any_server_due_before = now - options.lease.as_millis() as i64;
-        let known: Vec<String> = self.context.routes.names().map(str::to_owned).collect();
-        let order = |cancels, servers, due_before, limit| ClaimOrder {
+        Room {
+            max_held: options.max_held,
+            held: self.held.len(),
+            cancel_reserve: CANCEL_RESERVE * cancel_slots(options.max_concurrent_polls),
+        }
+    }
+
+    /// Cancels first, even when room is full; then what is due soon, while there is room.
+    fn claim_orders(&self, worker: &WorkerId) -> Vec<ClaimOrder> {
+        let now = self.context.now();
+        let any_server_due_before = now - self.context.options.lease.as_millis() as i64;
+        let routes = &self.context.routes;
+        let known: Vec<String> = routes.names().map(str::to_owned).collect();
+        let servers: Vec<_> = known.iter().map(|name| (name.as_str(), self.held.of_server(name))).collect();
+        let strangers = self.held.of_strangers(|name| routes.find(name).is_some());
+        let order = |cancels, due_before, portion: Portion| ClaimOrder {
             worker: Arc::clone(worker),
             cancels,
-            servers,
+            servers: portion.servers,
             known: known.clone(),
+            drivers: DRIVERS.iter().map(|&driver| driver.to_owned()).collect(),
             due_before,
-            any_server_due_before,
-            limit,
+            any_server_due_before: if portion.strangers { any_server_due_before } else { Millis::MIN },
+            limit: portion.limit as u32,
         };
-        let mut orders = vec![order(true, known.clone(), now, CLAIM)];
-        let mut room = options.max_held.saturating_sub(self.held.len());
-        if room > 0 {
-            // A share each, so that a dead server's tasks cannot fill all room (FAILURES 42). A server whose share is nearly
-            // full is asked for apart, so that one claim does not take more than the rest of it.
-            let share = (options.max_held / known.len().max(1)).max(1);
-            let due_before = if self.above_share() { now - LATE_MS } else { now + self.horizon() };
-            let mut ample = Vec::new();
-            for name in &known {
-                let left = share.saturating_sub(self.held.of_server(name)).min(room);
-                if left >= CLAIM as usize {
-                    ample.push(name.clone());
-                } else if left > 0 {
-                    room -= left;
-                    orders.push(order(false, vec![name.clone()], due_before, left as u32));
-                }
-            }
-            let limit = CLAIM.min(u32::try_from(room).unwrap_or(CLAIM)).max(1);
-            orders.push(order(false, ample, due_before, limit));
-        }
-        orders
+        let room = self.room();
+        let due_before = if self.above_share() { now - LATE_MS } else { now + self.horizon() };
+        let cancels = room.cancels(&servers, strangers, self.crowd.cancels);
+        let polls = room.polls(&servers, self.crowd.polls);
+        let cancels = cancels.into_iter().map(|portion| order(true, now, portion));
+        cancels.chain(polls.into_iter().map(|portion| order(false, due_before, portion))).collect()
     }
 
     pub(super) fn horizon(&self) -> i64 {
@@ -133,9 +136,10 @@ impl Actor {
             return;
         }
         match answer {
-            Answer::Claimed { tasks, full, failed } => {
+            Answer::Claimed { tasks, crowd, failed } => {
                 self.want_reconcile |= failed;
-                self.want_claim |= full;
+                self.want_claim |= crowd != Crowd::default();
+                self.crowd = crowd;
                 tasks.into_iter().for_each(|task| self.hold(task));
             }
             Answer::Owned(Ok(rows)) => self.reconcile(&rows),

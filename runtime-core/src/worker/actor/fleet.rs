@@ -58,7 +58,7 @@ impl Actor {
         metrics.poll_slots.with_label_values(&["used"]).set(used as i64);
         let names: Vec<String> = self.context.routes.names().map(str::to_owned).collect();
         for name in names {
-            let open = self.lanes.breaker(&name).is_some_and(|breaker| breaker.is_open());
+            let open = self.lanes.breaker(&name).is_open();
             self.context.metrics.breaker_open.with_label_values(&[&name]).set(i64::from(open));
         }
     }

@@ -20,8 +20,9 @@ use super::held::{HeldSet, Phase};
 use super::job::{Job, chance};
 use super::lanes::{Lanes, Slot};
 use super::message::Message;
+use super::queue::Order;
+use super::room::Crowd;
 use super::takeover::Fleet;
-use super::writer::Order;
 use super::{Context, Incarnation, Live, takeover, writer};
 use crate::task::Tracked;
 use drain::Drain;
@@ -33,6 +34,8 @@ struct Running {
     server: Box<str>,
     slot: Slot,
     kind: Job,
+    /// Whether it probes a server whose calls are held back.
+    probe: bool,
     abort: AbortHandle,
 }
 
@@ -54,10 +57,10 @@ pub(super) struct Actor {
     questions: u64,
     asked: Option<Instant>,
     want_claim: bool,
+    crowd: Crowd,
     want_reconcile: bool,
     to_load: Vec<Arc<str>>,
     next_tick: Instant,
-    next_touch: Instant,
     fleet: Fleet,
     balance: Balance,
     published: i64,
@@ -76,8 +79,15 @@ impl Actor {
             .names()
             .filter_map(|name| Some((Box::from(name), context.routes.find(name)?.max_concurrent_calls)))
             .collect();
-        let lanes = Lanes::new(bounds, context.options.max_concurrent_polls);
-        let lease = context.options.lease;
+        let polls = context.options.max_concurrent_polls;
+        if bounds.len() > polls {
+            tracing::warn!(
+                servers = bounds.len(),
+                "mcp_tasks.max_concurrent_polls is {polls}: fewer than the servers with task toolsets, so not every \
+                 server has a slot of its own, and those that hang can delay the others"
+            );
+        }
+        let lanes = Lanes::new(bounds, polls);
         Self {
             worker: Some(worker),
             messages,
@@ -92,10 +102,10 @@ impl Actor {
             questions: 0,
             asked: None,
             want_claim: true,
+            crowd: Crowd::default(),
             want_reconcile: false,
             to_load: Vec::new(),
             next_tick: Instant::now(),
-            next_touch: Instant::now() + lease,
             fleet: Fleet { polling: 1, ..Fleet::default() },
             balance: Balance::default(),
             published: 0,
@@ -152,10 +162,7 @@ impl Actor {
         self.next_tick = Instant::now() + Duration::from_millis(800 + fastrand::u64(..200));
         self.want_claim = true;
         self.pull_in();
-        if Instant::now() >= self.next_touch {
-            self.next_touch = Instant::now() + self.context.options.lease;
-            self.touch();
-        }
+        self.touch();
         self.balance();
         self.publish();
         self.observe();
@@ -194,12 +201,12 @@ impl Actor {
     fn handle(&mut self, message: Message) {
         match message {
             Message::Finished { job, done, took } => self.finished(job, *done, took),
-            Message::Written { ticket, write, result } => self.written(ticket, *write, result),
+            Message::Written { order, result } => self.written(*order, result),
             Message::Answer { question, answer } => self.answered(question, answer),
             // A handle may have been recorded under the id of a former incarnation, whose rows are for whoever claims them.
             Message::Adopt(owner, task) => {
                 if self.worker.as_ref().is_some_and(|own| own.id == owner) {
-                    self.hold(*task);
+                    self.adopt(*task);
                 }
             }
             Message::Forget(id, epoch) => {
@@ -224,6 +231,16 @@ impl Actor {
             Message::Reborn(incarnation) => self.registered(incarnation),
             Message::Fleet(fleet) => self.fleet = fleet,
             Message::Drain { grace, reply } => self.begin_drain(grace, reply),
+        }
+    }
+
+    /// Takes a task that this process submitted; without room for it, it waits in the store (FAILURES 42).
+    fn adopt(&mut self, task: Tracked) {
+        let has_room = self.room().has_for(self.held.of_server(&task.binding.server_name), self.context.routes.len());
+        let id = Arc::clone(&task.id);
+        self.hold(task);
+        if !has_room && self.held.get(&id).is_some_and(|held| matches!(held.phase, Phase::Waiting)) {
+            self.release(&id);
         }
     }
 
@@ -265,6 +282,9 @@ impl Actor {
         if let Some(running) = self.running.remove(&job) {
             running.abort.abort();
             self.lanes.finish(&running.server, running.slot);
+            if running.probe {
+                self.lanes.breaker(&running.server).abandoned();
+            }
         }
     }
 }

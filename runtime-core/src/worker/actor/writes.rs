@@ -8,7 +8,11 @@ use crate::store::TaskWrite;
 use crate::task::{Change, ChangeKind, Failure, FailureKind, Tracked};
 use crate::worker::held::Phase;
 use crate::worker::job::{Job, held_back};
-use crate::worker::writer::{Order, Written};
+use crate::worker::queue::Order;
+use crate::worker::writer::Written;
+
+/// Counters of unchanged polls written a tick, at least; a thirty-second of all held tasks where that is more.
+const TOUCHES: usize = 100;
 
 impl Actor {
     /// What is due later than twice the claim's reach goes back, so that a 24-hour hint costs nothing.
@@ -18,7 +22,9 @@ impl Actor {
 
     /// Gives a change to the writer, or parks it while the lease is uncertain.
     pub(super) fn write(&mut self, id: &Arc<str>, mut change: Change) {
-        change.release |= self.drain.is_some() || self.is_far(change.next_due_at);
+        // A cancel that was taken beyond the room makes room for the next one at its first error.
+        let crowded_out = change.kind == ChangeKind::Cancel && self.held.len() > self.context.options.max_held;
+        change.release |= crowded_out || self.drain.is_some() || self.is_far(change.next_due_at);
         let fenced = self.fenced();
         let Some(worker) = self.worker.as_ref().map(|worker| Arc::clone(&worker.id)) else { return };
         self.held.stop_timer(id);
@@ -29,9 +35,12 @@ impl Actor {
         }
         self.serial += 1;
         held.phase = Phase::Writing(self.serial);
+        let binding = Arc::clone(&held.task.binding);
         let write = TaskWrite { id: Arc::clone(id), epoch: held.task.lease_epoch, change };
+        let order = Order { worker, ticket: self.serial, binding, write };
+        self.lanes.sent(&order.binding.server_name, order.weight());
         // The writer lives as long as this end of its queue.
-        let _ = self.orders.send(Order { worker, ticket: self.serial, write });
+        let _ = self.orders.send(order);
     }
 
     /// Gives a task back, due when it is due.
@@ -42,8 +51,9 @@ impl Actor {
         }
     }
 
-    pub(super) fn written(&mut self, ticket: u64, write: TaskWrite, result: Written) {
-        let TaskWrite { id, change, .. } = write;
+    pub(super) fn written(&mut self, order: Order, result: Written) {
+        self.lanes.written(&order.binding.server_name, order.weight());
+        let Order { ticket, binding, write: TaskWrite { id, change, .. }, .. } = order;
         let current = self.held.get(&id).is_some_and(|held| matches!(held.phase, Phase::Writing(t) if t == ticket));
         if matches!(result, Written::Done(_)) && change.kind != ChangeKind::Touch {
             let _ = self.context.changes.send(Arc::clone(&id));
@@ -53,10 +63,8 @@ impl Actor {
         }
         match result {
             Written::Stale => {
-                if change.kind == ChangeKind::Poll
-                    && let Some(held) = self.held.get(&id)
-                {
-                    let server = held.task.binding.server_name.as_str();
+                if change.kind == ChangeKind::Poll {
+                    let server = self.lanes.of(&binding.server_name);
                     self.context.metrics.polls.with_label_values(&[server, "stale"]).inc();
                 }
                 self.lose(&id, "stale");
@@ -69,10 +77,7 @@ impl Actor {
                 }
             }
             Written::Done(epoch) => {
-                if let Some(held) = self.held.get_mut(&id) {
-                    Arc::make_mut(&mut held.task).applied(&change, epoch);
-                    held.dirty = false;
-                }
+                self.held.applied(&id, &change, epoch);
                 if self.drain.is_some() { self.release(&id) } else { self.held.wait(&id) }
             }
             Written::Refused => self.refused(&id, &change),
@@ -84,8 +89,10 @@ impl Actor {
         let failure = Failure::new(FailureKind::Internal, "the store refused the server's answer");
         let Some(task) = self.held.get(id).map(|held| held.task.clone()) else { return };
         // An end of our own making has nothing of the server's in it: what is refused then is anything.
-        if change.outcome.is_some() && change.kind != ChangeKind::Close {
-            let retry = Job::of(&task, &self.context).failed(&self.context, &task, &failure);
+        let job =
+            Job::of(&task, &self.context).filter(|_| change.outcome.is_some() && change.kind != ChangeKind::Close);
+        if let Some(job) = job {
+            let retry = job.failed(&self.context, &task, &failure);
             return self.write(id, retry);
         }
         // Not even that: hold it back in memory, so that nothing retries in a tight loop.
@@ -103,26 +110,34 @@ impl Actor {
     pub(super) fn ended(&self, task: &Tracked, change: &Change) {
         let metrics = &self.context.metrics;
         let status = change.status.as_str();
-        metrics.tasks_finished.with_label_values(&[task.binding.server_name.as_str(), status]).inc();
+        let server = self.lanes.of(&task.binding.server_name);
+        metrics.tasks_finished.with_label_values(&[server, status]).inc();
         let age = change.at.saturating_sub(task.created_at).max(0);
         metrics.task_duration.with_label_values(&[status]).observe(age as f64 / 1_000.0);
+        if let Some(asked) = task.cancel_requested_at {
+            let took = change.at.saturating_sub(asked).max(0);
+            metrics.cancel_duration.with_label_values(&[status]).observe(took as f64 / 1_000.0);
+        }
+        if let Some((outcome, _)) = &change.outcome {
+            metrics.results_truncated.with_label_values(&[server]).inc_by(u64::from(outcome.result_truncated));
+            if let Some(result) = &outcome.result {
+                metrics.result_size.with_label_values(&[server]).observe(result.as_str().len() as f64);
+            }
+        }
         tracing::info!(task.id = %task.id, server = %task.binding.server_name, status, "task ended");
     }
 
-    /// Writes the counters of unchanged polls, once a lease.
+    /// Writes the counters of unchanged polls that are a lease old; a part of them at a time, so that they make no burst.
     pub(super) fn touch(&mut self) {
         if !self.may_call() {
             return;
         }
+        let before = self.context.boot().saturating_sub(self.context.options.lease);
         let now = self.context.now();
-        let idle: Vec<_> = self
-            .held
-            .iter()
-            .filter(|held| held.dirty && matches!(held.phase, Phase::Waiting))
-            .map(|held| (Arc::clone(&held.task.id), held.task.on_touch(now)))
-            .collect();
-        for (id, change) in idle {
-            self.write(&id, change);
+        for id in self.held.unwritten(before, TOUCHES.max(self.held.len() / 32)) {
+            if let Some(change) = self.held.get(&id).map(|held| held.task.on_touch(now)) {
+                self.write(&id, change);
+            }
         }
     }
 }

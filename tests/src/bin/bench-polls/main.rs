@@ -5,14 +5,12 @@
 
 mod bare;
 mod child;
-mod measure;
-mod report;
 mod scenario;
 mod server;
 
 use std::process::ExitCode;
 
-use report::Report;
+use mcp_taskd_tests::bench::report::Report;
 use scenario::Plan;
 
 const USAGE: &str = "bench-polls [--quick] [--only throughput|lateness|memory] [--rounds N] [--seconds N] [--tasks N] \

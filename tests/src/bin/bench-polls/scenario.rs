@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use mcp_taskd_tests::bench::measure::{Metrics, cpu_seconds, median, memory_mib, threads};
+use mcp_taskd_tests::bench::process::Daemon;
+use mcp_taskd_tests::bench::report::{Report, Target};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use crate::child::{Bare, Daemon, Server};
-use crate::measure::{Metrics, cpu_seconds, median, memory_mib, threads};
-use crate::report::{Report, Target};
+use crate::child::{Bare, Server};
 
 /// After the daemon goes on, until it is measured.
 const WARM_UP: Duration = Duration::from_millis(700);
@@ -67,8 +68,12 @@ pub(crate) async fn throughput(plan: &Plan, report: &mut Report) -> anyhow::Resu
     let mut server = Server::start().await?;
     let mut bare = Bare::start(&server, tasks, slots).await?;
     let settings = json!({"poll_interval_seconds": 1, "max_concurrent_polls": slots});
-    let daemon = Daemon::start(&server, settings).await?;
-    report.note("submits_per_second", daemon.submit(tasks, Some(0.1)).await?, "through the REST API, two commits each");
+    let daemon = Daemon::start(&server.configured(), settings, None).await?;
+    report.note(
+        "submits_per_second",
+        daemon.submit("reports", tasks, Some(0.1)).await?,
+        "through the REST API, two commits each",
+    );
     daemon.settle(tasks).await?;
     daemon.freeze()?;
     bare.round(WARM_UP).await?;
@@ -138,8 +143,8 @@ fn round(polls: f64, took: Duration, cpu_seconds: f64, calls: f64) -> Round {
 pub(crate) async fn lateness(plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
     println!("lateness: {PACED} tasks every 5 s, 8 polls at a time (defaults)");
     let server = Server::start().await?;
-    let daemon = Daemon::start(&server, json!({})).await?;
-    daemon.submit(PACED, None).await?;
+    let daemon = Daemon::start(&server.configured(), json!({}), None).await?;
+    daemon.submit("reports", PACED, None).await?;
     daemon.settle(PACED).await?;
     let before = daemon.metrics().await?;
     sleep(plan.round() * 5).await;
@@ -157,9 +162,9 @@ pub(crate) async fn lateness(plan: &Plan, report: &mut Report) -> anyhow::Result
 pub(crate) async fn memory(plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
     println!("memory: {} tasks that are held, due every 60 s", plan.held);
     let server = Server::start().await?;
-    let daemon = Daemon::start(&server, json!({"poll_interval_seconds": 1})).await?;
+    let daemon = Daemon::start(&server.configured(), json!({"poll_interval_seconds": 1}), None).await?;
     report.note("rss_mib_empty", memory_mib(daemon.pid(), "VmRSS")?, "");
-    daemon.submit(plan.held, Some(60.0)).await?;
+    daemon.submit("reports", plan.held, Some(60.0)).await?;
     daemon.settle(plan.held).await?;
     // The gauge is set once a second.
     sleep(Duration::from_millis(1_500)).await;

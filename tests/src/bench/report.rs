@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 /// What a figure has to keep to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Target {
+pub enum Target {
     /// At least.
     Min(f64),
     /// At most.
@@ -13,14 +13,14 @@ pub(crate) enum Target {
 
 /// What has been measured so far.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub struct Report {
     figures: Map<String, Value>,
     missed: Vec<String>,
 }
 
 impl Report {
     /// A figure with a target.
-    pub(crate) fn judge(&mut self, name: &str, value: f64, target: Target, remark: &str) {
+    pub fn judge(&mut self, name: &str, value: f64, target: Target, remark: &str) {
         let (met, sign, bound) = match target {
             Target::Min(bound) => (value >= bound, '≥', bound),
             Target::Max(bound) => (value <= bound, '≤', bound),
@@ -34,13 +34,13 @@ impl Report {
     }
 
     /// A figure without one.
-    pub(crate) fn note(&mut self, name: &str, value: f64, remark: &str) {
+    pub fn note(&mut self, name: &str, value: f64, remark: &str) {
         println!("        {name:<28} {value:>9.3}  {remark}");
         self.figures.insert(name.to_owned(), json!(value));
     }
 
     /// The last line; whether every target was met.
-    pub(crate) fn finish(self) -> bool {
+    pub fn finish(self) -> bool {
         println!("{}", json!({"figures": self.figures, "missed": self.missed}));
         self.missed.is_empty()
     }

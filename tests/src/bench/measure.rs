@@ -8,7 +8,7 @@ use anyhow::Context as _;
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// CPU seconds that a process has used so far, in user and kernel together.
-pub(crate) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
+pub fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name in parentheses may contain anything; what follows it is numbers.
     let (_, rest) = stat.rsplit_once(')').context("/proc/…/stat has a name")?;
@@ -18,7 +18,7 @@ pub(crate) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
 }
 
 /// `VmRSS` or `VmHWM` of a process, in MiB.
-pub(crate) fn memory_mib(pid: u32, field: &str) -> anyhow::Result<f64> {
+pub fn memory_mib(pid: u32, field: &str) -> anyhow::Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)).context("a field of /proc/…/status")?;
     let kib: f64 = line.trim_matches([':', '\t', ' ', 'k', 'B']).parse()?;
@@ -26,16 +26,17 @@ pub(crate) fn memory_mib(pid: u32, field: &str) -> anyhow::Result<f64> {
 }
 
 /// How many threads a process has.
-pub(crate) fn threads(pid: u32) -> anyhow::Result<usize> {
+pub fn threads(pid: u32) -> anyhow::Result<usize> {
     Ok(std::fs::read_dir(format!("/proc/{pid}/task"))?.count())
 }
 
 /// The series of one reading of `/metrics`, by name and labels.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Metrics(BTreeMap<String, f64>);
+pub struct Metrics(BTreeMap<String, f64>);
 
 impl Metrics {
-    pub(crate) fn read(text: &str) -> Self {
+    /// Reads the text format.
+    pub fn read(text: &str) -> Self {
         let lines = text.lines().filter(|line| line.starts_with("mcp_taskd_"));
         let series = lines.filter_map(|line| {
             let (series, value) = line.rsplit_once(' ')?;
@@ -45,7 +46,8 @@ impl Metrics {
     }
 
     /// What has been added since `before`.
-    pub(crate) fn since(&self, before: &Self) -> Self {
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
         let difference = |(series, value): (&String, &f64)| {
             (series.clone(), value - before.0.get(series).copied().unwrap_or_default())
         };
@@ -53,25 +55,25 @@ impl Metrics {
     }
 
     /// The sum of a name's series whose labels contain `labels`.
-    pub(crate) fn sum(&self, name: &str, labels: &str) -> f64 {
+    pub fn sum(&self, name: &str, labels: &str) -> f64 {
         let of_name =
             |series: &str| series.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
         self.0.iter().filter(|(series, _)| of_name(series) && series.contains(labels)).map(|(_, value)| value).sum()
     }
 
     /// Status calls that have ended.
-    pub(crate) fn polls(&self) -> f64 {
+    pub fn polls(&self) -> f64 {
         self.sum("polls_total", "")
     }
 
     /// Rows written but for the lazy counters of unchanged polls, and those.
-    pub(crate) fn rows_written(&self) -> (f64, f64) {
+    pub fn rows_written(&self) -> (f64, f64) {
         let touched = self.sum("rows_written_total", "statement=\"touch\"");
         (self.sum("rows_written_total", "") - touched, touched)
     }
 
     /// The upper bound of the bucket that holds the quantile of a histogram.
-    pub(crate) fn quantile_bound(&self, name: &str, quantile: f64) -> f64 {
+    pub fn quantile_bound(&self, name: &str, quantile: f64) -> f64 {
         let total = self.sum(&format!("{name}_count"), "");
         let prefix = format!("{name}_bucket{{le=\"");
         let mut buckets: Vec<(f64, f64)> = self
@@ -88,7 +90,7 @@ impl Metrics {
 }
 
 /// The middle value.
-pub(crate) fn median(values: &[f64]) -> f64 {
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {
