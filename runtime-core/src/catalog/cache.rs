@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::View;
 use super::assemble::{Discovered, Rules, Server, assemble};
@@ -40,6 +42,10 @@ struct Slot {
     running: bool,
     /// Whether a caller waits for it to be asked once more.
     again: bool,
+    /// Whether it said that its tools changed since it was last asked.
+    stale: bool,
+    /// Listens to it; ends with the ticket.
+    follower: Option<AbortOnDropHandle<()>>,
 }
 
 /// The cache, server by server.
@@ -96,6 +102,8 @@ impl Cache {
             failed_at: None,
             running: false,
             again: false,
+            stale: false,
+            follower: None,
         }
     }
 
@@ -128,7 +136,7 @@ impl Cache {
     pub(super) fn due(&mut self, now: Instant, first: bool) -> Vec<Ask> {
         let is_due = |slot: &Slot| match (&slot.discovered, slot.failed_at) {
             (None, _) => first,
-            _ if slot.again => true,
+            _ if slot.again || slot.stale => true,
             (Some(Err(_)), Some(at)) => {
                 now >= at + MIN_RETRY.saturating_mul(1 << slot.failures.saturating_sub(1).min(5)).min(MAX_RETRY)
             }
@@ -136,7 +144,7 @@ impl Cache {
         };
         let due = self.slots.iter_mut().filter(|slot| !slot.running && is_due(slot));
         due.map(|slot| {
-            slot.running = true;
+            (slot.running, slot.stale) = (true, false);
             let upstream = Arc::clone(&slot.given.upstream);
             Ask { ticket: slot.ticket, name: slot.given.server.name.clone(), upstream }
         })
@@ -154,6 +162,27 @@ impl Cache {
         }
         slot.discovered = Some(discovered);
         self.settle()
+    }
+
+    /// What tells that a server's tools changed, where it answered to this ticket and nobody listens to it yet.
+    pub(super) fn unfollowed(&self, ticket: u64) -> Option<watch::Receiver<u64>> {
+        let slot = self.slots.iter().find(|slot| slot.ticket == ticket)?;
+        let listens = slot.follower.as_ref().is_some_and(|follower| !follower.is_finished());
+        (!listens && matches!(slot.discovered, Some(Ok(_)))).then(|| slot.given.upstream.changes())
+    }
+
+    /// Keeps who listens to a server for as long as the ticket is valid.
+    pub(super) fn followed(&mut self, ticket: u64, follower: AbortOnDropHandle<()>) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.ticket == ticket) {
+            slot.follower = Some(follower);
+        }
+    }
+
+    /// A server said that its tools changed: it is asked again, and what it said before stands meanwhile. Whether the
+    /// ticket is still valid.
+    pub(super) fn expire(&mut self, ticket: u64) -> bool {
+        let slot = self.slots.iter_mut().find(|slot| slot.ticket == ticket);
+        slot.map(|slot| slot.stale = true).is_some()
     }
 
     /// Works out the view anew, and publishes it where every server was heard and not all of them failed (95).

@@ -143,3 +143,21 @@ fn no_tools_and_no_servers_are_valid_answers_95_96() {
     assert!(set(&mut cache, &[]), "the last server is gone, and agents are told");
     assert!(cache.complete().unwrap().tools.is_empty() && cache.upstreams().is_empty());
 }
+
+#[test]
+fn a_server_that_says_so_is_asked_again_and_its_tools_stand_meanwhile_98() {
+    let (mut cache, now) = (filled(&[("a", "1"), ("b", "1")]), Instant::now());
+    let [ticket, _] = [cache.slots[0].ticket, cache.slots[1].ticket];
+    assert!(cache.due(now, false).is_empty());
+    assert!(cache.expire(ticket));
+    let due = cache.due(now, false);
+    assert_eq!(due.iter().map(|ask| ask.ticket).collect::<Vec<_>>(), [ticket]);
+    assert_eq!(names(&cache), ["a_x", "b_x"]);
+    assert!(cache.complete().is_some(), "nobody waits for it");
+    assert!(cache.expire(ticket), "it says so again while it is asked");
+    assert!(cache.due(now, false).is_empty(), "one question at a time");
+    assert!(cache.record(ticket, tools(&["x", "y"]), now), "agents see another tool");
+    assert_eq!(cache.due(now, false).len(), 1);
+    cache.forget();
+    assert!(!cache.expire(ticket), "the ticket is worth nothing any more");
+}

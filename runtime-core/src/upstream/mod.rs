@@ -17,6 +17,7 @@ use ::http::{HeaderName, HeaderValue};
 use async_trait::async_trait;
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 
 use crate::config::{ConfigError, Extensions, Interceptor as Configured, ServerConfig, Transport};
 
@@ -123,6 +124,16 @@ pub trait Upstream: Send + Sync {
     /// `text` without the credentials that are sent to this server (148): for what it said in its answers.
     fn scrub(&self, text: &str) -> String {
         text.to_owned()
+    }
+
+    /// How often the server has said that its tools changed (`notifications/tools/list_changed`); a hint to list them
+    /// again, and no more: notices are merged, may be missed where a connection breaks, and a server may send any number of
+    /// them, so that whoever follows must bound how often it lists. A server that cannot say so gives a receiver without a
+    /// sender, whose `changed` fails at once.
+    ///
+    /// A server over Streamable HTTP is listened to only while somebody holds a receiver.
+    fn changes(&self) -> watch::Receiver<u64> {
+        watch::Sender::new(0).subscribe()
     }
 
     /// Lets pooled sessions go as soon as they are idle, so that the next call starts afresh (97).

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use http::{HeaderName, HeaderValue};
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::headers::{check, put};
@@ -127,6 +128,10 @@ impl Upstream for Chain {
         let added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
         let text = self.inner.scrub(text);
         added.iter().fold(text, |text, (_, _, scrubber)| scrubber.scrub(&text))
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.changes()
     }
 
     async fn refresh(&self) {
