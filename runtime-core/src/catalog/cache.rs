@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::View;
 use super::assemble::{Discovered, Rules, Server, assemble};
@@ -15,9 +16,6 @@ const MIN_RETRY: Duration = Duration::from_secs(2);
 const MAX_RETRY: Duration = Duration::from_mins(1);
 /// Where all of them failed, the next caller has them asked again at once, but not more often than this.
 const FLOOR: Duration = Duration::from_secs(1);
-
-/// A server that says again and again that its tools changed is asked no more often than this.
-const NOTICE_EVERY: Duration = Duration::from_secs(5);
 
 /// A server as the cache is given it.
 pub(super) struct Given {
@@ -42,22 +40,12 @@ struct Slot {
     failures: u32,
     failed_at: Option<Instant>,
     running: bool,
-    /// Whether it is to be asked once more before anybody is shown its answer.
+    /// Whether a caller waits for it to be asked once more.
     again: bool,
-    asked_at: Option<Instant>,
-    /// What the server says of changes to its tools.
-    notices: watch::Receiver<u64>,
-}
-
-impl Slot {
-    /// Takes note of the server's word that its tools have changed, once the last look is a while ago.
-    fn listen(&mut self, now: Instant) {
-        let rested = self.asked_at.is_none_or(|at| now >= at + NOTICE_EVERY);
-        if rested && self.discovered.is_some() && self.notices.has_changed().unwrap_or(false) {
-            self.notices.mark_unchanged();
-            self.again = true;
-        }
-    }
+    /// Whether it said that its tools changed since it was last asked.
+    stale: bool,
+    /// Listens to it; ends with the ticket.
+    follower: Option<AbortOnDropHandle<()>>,
 }
 
 /// The cache, server by server.
@@ -106,7 +94,6 @@ impl Cache {
 
     fn fresh(&mut self, given: Given) -> Slot {
         self.tickets += 1;
-        let notices = given.upstream.changes();
         Slot {
             given,
             ticket: self.tickets,
@@ -115,8 +102,8 @@ impl Cache {
             failed_at: None,
             running: false,
             again: false,
-            asked_at: None,
-            notices,
+            stale: false,
+            follower: None,
         }
     }
 
@@ -149,17 +136,15 @@ impl Cache {
     pub(super) fn due(&mut self, now: Instant, first: bool) -> Vec<Ask> {
         let is_due = |slot: &Slot| match (&slot.discovered, slot.failed_at) {
             (None, _) => first,
-            _ if slot.again => true,
+            _ if slot.again || slot.stale => true,
             (Some(Err(_)), Some(at)) => {
                 now >= at + MIN_RETRY.saturating_mul(1 << slot.failures.saturating_sub(1).min(5)).min(MAX_RETRY)
             }
             _ => false,
         };
-        let mut idle: Vec<_> = self.slots.iter_mut().filter(|slot| !slot.running).collect();
-        idle.iter_mut().for_each(|slot| slot.listen(now));
-        let due = idle.into_iter().filter(|slot| is_due(slot));
+        let due = self.slots.iter_mut().filter(|slot| !slot.running && is_due(slot));
         due.map(|slot| {
-            (slot.running, slot.asked_at) = (true, Some(now));
+            (slot.running, slot.stale) = (true, false);
             let upstream = Arc::clone(&slot.given.upstream);
             Ask { ticket: slot.ticket, name: slot.given.server.name.clone(), upstream }
         })
@@ -177,6 +162,27 @@ impl Cache {
         }
         slot.discovered = Some(discovered);
         self.settle()
+    }
+
+    /// What tells that a server's tools changed, where it answered to this ticket and nobody listens to it yet.
+    pub(super) fn unfollowed(&self, ticket: u64) -> Option<watch::Receiver<u64>> {
+        let slot = self.slots.iter().find(|slot| slot.ticket == ticket)?;
+        let listens = slot.follower.as_ref().is_some_and(|follower| !follower.is_finished());
+        (!listens && matches!(slot.discovered, Some(Ok(_)))).then(|| slot.given.upstream.changes())
+    }
+
+    /// Keeps who listens to a server for as long as the ticket is valid.
+    pub(super) fn followed(&mut self, ticket: u64, follower: AbortOnDropHandle<()>) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.ticket == ticket) {
+            slot.follower = Some(follower);
+        }
+    }
+
+    /// A server said that its tools changed: it is asked again, and what it said before stands meanwhile. Whether the
+    /// ticket is still valid.
+    pub(super) fn expire(&mut self, ticket: u64) -> bool {
+        let slot = self.slots.iter_mut().find(|slot| slot.ticket == ticket);
+        slot.map(|slot| slot.stale = true).is_some()
     }
 
     /// Works out the view anew, and publishes it where every server was heard and not all of them failed (95).

@@ -6,9 +6,7 @@ use serde_json::value::RawValue;
 use super::*;
 use crate::upstream::{CallError, CallErrorKind, ToolCall, Upstream};
 
-/// A server that may say that its tools changed.
-#[derive(Default)]
-struct Nobody(watch::Sender<u64>);
+struct Nobody;
 
 #[async_trait]
 impl Upstream for Nobody {
@@ -20,16 +18,12 @@ impl Upstream for Nobody {
         Ok(Vec::new())
     }
 
-    fn changes(&self) -> watch::Receiver<u64> {
-        self.0.subscribe()
-    }
-
     async fn close(&self) {}
 }
 
 fn given(name: &str, key: &str) -> Given {
     let server = Server { name: name.to_owned(), prefix: true, toolsets: Vec::new(), routing: Arc::default() };
-    Given { server, key: key.to_owned(), upstream: Arc::new(Nobody::default()) }
+    Given { server, key: key.to_owned(), upstream: Arc::new(Nobody) }
 }
 
 fn cache(servers: &[(&str, &str)]) -> Cache {
@@ -151,20 +145,19 @@ fn no_tools_and_no_servers_are_valid_answers_95_96() {
 }
 
 #[test]
-fn a_server_that_says_its_tools_changed_is_asked_again_but_not_in_a_tight_loop() {
-    let server = Arc::new(Nobody::default());
-    let mut cache = Cache::new(Rules::default());
-    cache.set(vec![Given { upstream: Arc::clone(&server) as SharedUpstream, ..given("s", "1") }]);
-    let start = Instant::now();
-    let ticket = asked(&mut cache, start)[0].1;
-    cache.record(ticket, tools(&["x"]), start);
-    assert!(asked(&mut cache, start + NOTICE_EVERY).is_empty(), "nothing was said");
-    server.0.send_modify(|said| *said += 1);
-    assert!(asked(&mut cache, start + FLOOR).is_empty(), "it was asked just now");
-    assert!(cache.complete().is_some());
-    assert_eq!(asked(&mut cache, start + NOTICE_EVERY).len(), 1);
-    assert!(cache.complete().is_none(), "callers wait for the new answer");
-    assert!(cache.record(ticket, tools(&["x", "y"]), start + NOTICE_EVERY), "agents see other tools");
-    assert!(cache.complete().is_some());
-    assert!(asked(&mut cache, start + 2 * NOTICE_EVERY).is_empty(), "one word, one look");
+fn a_server_that_says_so_is_asked_again_and_its_tools_stand_meanwhile_98() {
+    let (mut cache, now) = (filled(&[("a", "1"), ("b", "1")]), Instant::now());
+    let [ticket, _] = [cache.slots[0].ticket, cache.slots[1].ticket];
+    assert!(cache.due(now, false).is_empty());
+    assert!(cache.expire(ticket));
+    let due = cache.due(now, false);
+    assert_eq!(due.iter().map(|ask| ask.ticket).collect::<Vec<_>>(), [ticket]);
+    assert_eq!(names(&cache), ["a_x", "b_x"]);
+    assert!(cache.complete().is_some(), "nobody waits for it");
+    assert!(cache.expire(ticket), "it says so again while it is asked");
+    assert!(cache.due(now, false).is_empty(), "one question at a time");
+    assert!(cache.record(ticket, tools(&["x", "y"]), now), "agents see another tool");
+    assert_eq!(cache.due(now, false).len(), 1);
+    cache.forget();
+    assert!(!cache.expire(ticket), "the ticket is worth nothing any more");
 }

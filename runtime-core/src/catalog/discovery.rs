@@ -1,12 +1,13 @@
 //! Asking servers for their tools, and keeping what they said (BEHAVIOURS M).
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::assemble::{Discovered, Rules, Server};
 use super::cache::{Ask, Cache, Given};
@@ -18,6 +19,9 @@ use crate::upstream::Upstreams;
 const MAX_DISCOVERY: Duration = Duration::from_mins(5);
 /// How long a caller waits where every server has failed before: the daemon's own tools are to be seen meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two notices of a server's that are heeded: one that says with every list that it has changed is not listed in a
+/// tight loop.
+const NOTICE_GAP: Duration = Duration::from_secs(5);
 
 /// The tools of all enabled servers, cached server by server.
 pub struct Catalog {
@@ -176,8 +180,32 @@ impl Inner {
                 let discovered = discover(&ask).await;
                 let shows_other_tools = inner.cache().record(ticket, discovered, Instant::now());
                 inner.tell(shows_other_tools);
+                inner.follow(ticket);
+                // It may have said that its tools changed while it was asked.
+                inner.ask(false);
             });
         }
+    }
+
+    /// Listens to a server that has answered, unless somebody does.
+    fn follow(self: &Arc<Self>, ticket: u64) {
+        let mut cache = self.cache();
+        let Some(changes) = cache.unfollowed(ticket) else { return };
+        let following = follow(Arc::downgrade(self), ticket, changes);
+        cache.followed(ticket, AbortOnDropHandle::new(tokio::spawn(following)));
+    }
+}
+
+/// Has a server asked again whenever it says that its tools changed, but for [`NOTICE_GAP`].
+async fn follow(inner: Weak<Inner>, ticket: u64, mut changes: watch::Receiver<u64>) {
+    while changes.changed().await.is_ok() {
+        let Some(inner) = inner.upgrade() else { return };
+        if !inner.cache().expire(ticket) {
+            return;
+        }
+        inner.ask(false);
+        drop(inner);
+        sleep(NOTICE_GAP).await;
     }
 }
 

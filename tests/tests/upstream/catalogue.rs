@@ -3,8 +3,9 @@ use std::time::{Duration, Instant};
 
 use mcp_taskd_core::catalog::{Catalog, View};
 use mcp_taskd_core::config::Settings;
-use mcp_taskd_core::upstream::{Options, build};
+use mcp_taskd_core::upstream::{CallError, Options, SharedUpstream, ToolCall, Upstream, Upstreams, build};
 use mcp_taskd_tests::fake::{Era, FakeOptions, FakeServer};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::setup::{extensions, until};
@@ -108,7 +109,7 @@ async fn what_was_asked_before_a_reset_is_discarded_and_asked_again_96() {
 }
 
 #[tokio::test]
-async fn listeners_hear_of_a_server_that_is_back_and_not_of_a_reset_that_finds_the_same() {
+async fn listeners_hear_of_a_server_that_is_back_and_nothing_of_a_reset_that_changes_nothing() {
     let good = FakeServer::start(FakeOptions::default()).await;
     let bad = FakeServer::start(FakeOptions { era: Era::Stateless, ..FakeOptions::default() }).await;
     bad.state.faults.everywhere.store(true, Relaxed);
@@ -133,7 +134,7 @@ async fn listeners_hear_of_a_server_that_is_back_and_not_of_a_reset_that_finds_t
     assert_eq!(catalogue.view().await.tools.len(), 4);
     catalogue.reset().await;
     catalogue.view().await;
-    assert!(!changes.has_changed().unwrap(), "a reset that finds the same is no news");
+    assert!(!changes.has_changed().unwrap(), "the same tools as before: nobody has to list them again");
 }
 
 #[tokio::test]
@@ -148,4 +149,62 @@ async fn a_submit_by_task_name_asks_the_guardrail_for_the_visible_name_130() {
     let allowed: Vec<_> = ["a", "b", "c"].iter().map(|server| catalogue.allows_submit(server, "report")).collect();
     assert_eq!(allowed, [false, true, false], "no server was asked");
     assert!(catalogue.allows_submit("nobody", "report"), "what is not configured is another error");
+}
+
+/// A server that lists what it is told to, and says when that changes.
+struct Changing {
+    tools: std::sync::Mutex<Vec<&'static str>>,
+    changes: tokio::sync::watch::Sender<u64>,
+    lists: std::sync::atomic::AtomicUsize,
+}
+
+#[async_trait::async_trait]
+impl Upstream for Changing {
+    async fn call_tool(&self, _: ToolCall<'_>) -> Result<Box<RawValue>, CallError> {
+        unreachable!("nothing is called")
+    }
+
+    async fn list_tools(&self) -> Result<Vec<Box<RawValue>>, CallError> {
+        self.lists.fetch_add(1, Relaxed);
+        let tools = self.tools.lock().unwrap().clone();
+        let tool = |name| serde_json::value::to_raw_value(&json!({"name": name, "inputSchema": {}})).unwrap();
+        Ok(tools.into_iter().map(tool).collect())
+    }
+
+    fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    async fn close(&self) {}
+}
+
+#[tokio::test]
+async fn a_server_that_says_that_its_tools_changed_is_listed_again_but_not_in_a_tight_loop_98() {
+    let server = std::sync::Arc::new(Changing {
+        tools: vec!["a"].into(),
+        changes: tokio::sync::watch::Sender::new(0),
+        lists: 0.into(),
+    });
+    let shared: SharedUpstream = server.clone();
+    let upstreams: Upstreams = [("s".to_owned(), shared)].into_iter().collect();
+    let extensions = extensions(&json!({"s": {"type": "http", "url": "http://127.0.0.1:9/mcp"}}));
+    let catalogue = Catalog::new(&extensions, &upstreams, &Settings::default());
+    let mut changes = catalogue.changes();
+    let view = catalogue.view().await;
+    assert_eq!(names(&view), ["s_a"]);
+    until("somebody listens", || server.changes.receiver_count() == 1).await;
+    *server.tools.lock().unwrap() = vec!["a", "b"];
+    for _ in 0..100 {
+        server.changes.send_modify(|changes| *changes += 1);
+    }
+    tokio::time::timeout(Duration::from_secs(20), changes.changed()).await.expect("agents are told").unwrap();
+    let view = catalogue.view().await;
+    assert_eq!(names(&view), ["s_a", "s_b"]);
+    for _ in 0..100 {
+        server.changes.send_modify(|changes| *changes += 1);
+        tokio::task::yield_now().await;
+    }
+    assert!(server.lists.load(Relaxed) <= 3, "a hundred notices are one");
+    drop(catalogue);
+    until("nobody listens any more", || server.changes.receiver_count() == 0).await;
 }

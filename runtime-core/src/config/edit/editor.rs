@@ -161,7 +161,6 @@ mod tests {
             (json!({"type": "http", "url": "ftp://h"}), "mcpServers.s is skipped: its url"),
             (json!({"type": "http", "url": "http://h", "tool_call_timeout": 0}), "mcpServers.s.tool_call_timeout"),
             (json!({"type": "http", "url": "http://h", "oauth": {}}), "mcpServers.s.oauth"),
-            (json!({"type": "sse", "url": "http://h"}), "mcpServers.s.type"),
         ] {
             let refused = site.editor.edit(&put("s", server), false).unwrap_err();
             assert!(matches!(refused, EditError::Refused(Refused::Invalid(_))), "{refused:?}");
