@@ -4,6 +4,8 @@ mod flight;
 mod http;
 mod jsonrpc;
 mod list;
+#[doc(hidden)]
+pub mod parse;
 mod scrub;
 mod sse;
 mod stdio;

@@ -1,6 +1,7 @@
 //! Transports and the catalogue against the fake server.
 
 mod catalogue;
+mod hostile;
 mod http;
 mod setup;
 mod stdio;

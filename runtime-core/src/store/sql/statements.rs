@@ -62,7 +62,7 @@ catalogue! {
     InsertIntent, FindByKey, RecordSubmitted, DiscardIntent, IsTracked, RequestCancel, MakeDue,
     FindTask, TasksOfThread, TasksOfUser, TasksInStatus, TasksActive, Tasks,
     EventsOfTask, EventsOfThread, EventsOfUser, Events,
-    CountTasks, CountDegraded, CountDue, CountWorkers, Ping, SchemaVersion,
+    CountTasks, CountDegraded, CountDue, FindQuarantined, CountWorkers, Ping, SchemaVersion,
 }
 
 /// The expanded texts of one dialect.

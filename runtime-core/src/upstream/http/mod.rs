@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout};
 pub(super) use client::Clients;
 pub use wire::BODY_MAX_BYTES;
 use wire::Failure;
+pub(super) use wire::retry_after;
 
 use super::flight::Flight;
 use super::jsonrpc::{self, Era, LEGACY_VERSION, MODERN_VERSION, Request};
