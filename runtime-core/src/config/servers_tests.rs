@@ -270,3 +270,15 @@ fn digests_tell_what_changed_33_95() {
     assert_eq!(a.task_digest(), described.task_digest());
     assert_ne!(a.task_digest(), moved.task_digest());
 }
+
+#[test]
+fn what_a_variable_holds_is_not_shown_where_it_does_not_fit_37() {
+    let document = json!({
+        "mcpServers": {"a": {"type": "$SECRET", "url": "http://h"}},
+        "mcpInterceptors": ["$SECRET", "pkg.auth:build"],
+    });
+    let loaded = parse_with(&document, &[("SECRET", "hunter2")]).unwrap();
+    let warnings = loaded.warnings.join("\n");
+    assert!(warnings.contains("mcpServers.a is skipped: its type is unknown"), "{warnings}");
+    assert!(warnings.contains("pkg.auth:build") && !warnings.contains("hunter2"), "{warnings}");
+}
