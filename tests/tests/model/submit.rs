@@ -144,9 +144,9 @@ impl World {
             }
             Fate::Unheard => {
                 self.store.execute(statement, scope.variant);
-                unheard(stage, scope.variant)
+                Some(unheard(stage, scope.variant))
             }
-            Fate::Late => self.send_late(statement).then(|| unheard(stage, scope.variant)).flatten(),
+            Fate::Late => self.send_late(statement).then(|| unheard(stage, scope.variant)),
             Fate::GivenUp => match stage {
                 Stage::Recording { epoch, remote } => Some(Stage::Closing { epoch, remote: Some(remote) }),
                 // A refused handle whose intent cannot be deleted in time is on the log only (docs/ARCHITECTURE.md, limits).
@@ -212,8 +212,8 @@ impl World {
 }
 
 /// Where a statement of unknown outcome leaves the flow.
-fn unheard(stage: Stage, variant: Option<Variant>) -> Option<Stage> {
-    Some(match stage {
+fn unheard(stage: Stage, variant: Option<Variant>) -> Stage {
+    match stage {
         // The caller is told that the store does not answer; reconciling finds the row if there is one.
         Stage::Inserting => Stage::Over,
         Stage::ClosingFreed { remote, .. } => Stage::Checking { remote },
@@ -221,5 +221,5 @@ fn unheard(stage: Stage, variant: Option<Variant>) -> Option<Stage> {
             Stage::Compensating { remote, asked: false }
         }
         again => again,
-    })
+    }
 }

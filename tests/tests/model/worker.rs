@@ -135,7 +135,7 @@ impl World {
             && match topic {
                 Topic::Load => worker.to_load,
                 Topic::Owned => {
-                    !worker.to_load && !(idle && worker.held.is_none()) && variant != Some(Variant::NoReconcile)
+                    !worker.to_load && (!idle || worker.held.is_some()) && variant != Some(Variant::NoReconcile)
                 }
                 Topic::Claim => !worker.to_load && !worker.draining && worker.held.is_none(),
             };
