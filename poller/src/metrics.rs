@@ -33,6 +33,7 @@ pub struct Metrics {
     tasks_degraded: IntGaugeVec,
     /// The servers with task toolsets, whose series are there from the start.
     servers: Arc<[String]>,
+    tasks_quarantined: IntGaugeVec,
     tasks_due: IntGauge,
     oldest_due: Gauge,
     stats_at: Gauge,
@@ -96,6 +97,13 @@ impl Metrics {
                 registry,
                 IntGaugeVec::new(opts("tasks_degraded", "Tasks whose tracking is degraded, by server."), &["server"])?,
             )?,
+            tasks_quarantined: add(
+                registry,
+                IntGaugeVec::new(
+                    opts("tasks_quarantined", "Tasks whose row cannot be decoded, by column, up to a bound."),
+                    &["column"],
+                )?,
+            )?,
             tasks_due: add(registry, int_gauge("tasks_due", "Tasks that are due and that no worker holds.")?)?,
             oldest_due: add(
                 registry,
@@ -142,6 +150,17 @@ impl Metrics {
         String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
     }
 
+    /// How many tasks cannot be read, and in which columns, as of the last figures.
+    pub fn quarantined(&self) -> Vec<(String, i64)> {
+        let families = self.tasks_quarantined.collect();
+        let series = families.iter().flat_map(prometheus::proto::MetricFamily::get_metric);
+        let counted = series.map(|series| {
+            let column = series.get_label().first().map(|label| label.value().to_owned()).unwrap_or_default();
+            (column, series.get_gauge().get_value() as i64)
+        });
+        counted.collect()
+    }
+
     /// Reads the store's figures every 10 s until the hard stop, and keeps showing the last ones while it does not answer.
     pub async fn refresh(&self, queries: Arc<dyn Queries>, clock: Arc<dyn Clock>, policy: Policy, stop: Shutdown) {
         let mut ticks = tokio::time::interval(REFRESH_EVERY);
@@ -170,6 +189,10 @@ impl Metrics {
             self.tasks.with_label_values(&[status.as_str()]).set(count);
         }
         self.show_degraded(&stats.degraded);
+        self.tasks_quarantined.reset();
+        for row in &stats.quarantined {
+            self.tasks_quarantined.with_label_values(&[row.column.as_str()]).inc();
+        }
         self.tasks_due.set(stats.due);
         self.oldest_due.set(stats.oldest_due_at.map_or(0.0, seconds));
         self.workers_live.set(stats.workers_live);
@@ -211,6 +234,8 @@ fn add<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> Result
 
 #[cfg(test)]
 mod tests {
+    use mcp_taskd_core::store::Quarantined;
+
     use super::*;
 
     #[test]
@@ -227,6 +252,11 @@ mod tests {
             workers_live: 2,
             workers_polling: 1,
             active: 3,
+            quarantined: vec![Quarantined {
+                task_id: "mcp-task-1".into(),
+                column: "remote_task_id".into(),
+                reason: "absent although working".into(),
+            }],
         };
         metrics.show(&stats, 2_000);
         metrics.record_http("GET", "/livez", 200, Duration::from_millis(3));
@@ -237,6 +267,7 @@ mod tests {
             "mcp_taskd_tasks{status=\"working\"} 3",
             "mcp_taskd_tasks_degraded{server=\"reports\"} 2",
             "mcp_taskd_tasks_degraded{server=\"calm\"} 0",
+            "mcp_taskd_tasks_quarantined{column=\"remote_task_id\"} 1",
             "mcp_taskd_tasks_due 1",
             "mcp_taskd_tasks_oldest_due_timestamp_seconds 1.5",
             "mcp_taskd_store_stats_timestamp_seconds 2",
@@ -247,5 +278,8 @@ mod tests {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }
         assert!(!text.contains("from_the_future"), "labels are bounded");
+        assert_eq!(metrics.quarantined(), [("remote_task_id".to_owned(), 1)]);
+        metrics.show(&StoreStats::default(), 3_000);
+        assert!(metrics.quarantined().is_empty(), "repaired");
     }
 }

@@ -198,6 +198,11 @@ pub fn stats(stats: &StoreStats) -> serde_json::Value {
         "oldest_due_at": stats.oldest_due_at.map(rfc3339),
         "workers_live": stats.workers_live,
         "workers_polling": stats.workers_polling,
+        "quarantined": stats.quarantined.iter().map(|row| serde_json::json!({
+            "task_id": row.task_id,
+            "column": row.column,
+            "reason": public_error(Some(&row.reason)),
+        })).collect::<Vec<_>>(),
     })
 }
 

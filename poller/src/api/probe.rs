@@ -113,6 +113,7 @@ async fn checks(api: &Api) -> Vec<Check> {
         None => Check::new("configuration", Health::Ok, None),
         error => Check::new("configuration", Health::Warning, error),
     });
+    checks.push(quarantine(&daemon.metrics.quarantined()));
     let problems = daemon.tools.last_problems();
     checks.push(if problems.is_empty() {
         Check::new("catalogue", Health::Ok, None)
@@ -147,6 +148,17 @@ async fn workers(api: &Api) -> Check {
         }
         _ => Check::new("pollers", Health::Warning, "the store does not answer".to_owned()),
     }
+}
+
+/// Rows that cannot be decoded wait for a person; everything else goes on (FAILURES 27).
+fn quarantine(columns: &[(String, i64)]) -> Check {
+    if columns.is_empty() {
+        return Check::new("quarantine", Health::Ok, None);
+    }
+    let rows: i64 = columns.iter().map(|(_, count)| count).sum();
+    let names: Vec<_> = columns.iter().map(|(column, _)| column.as_str()).collect();
+    let detail = format!("tasks that cannot be read: {rows} (see /api/stats), by {}", names.join(", "));
+    Check::new("quarantine", Health::Warning, detail)
 }
 
 fn answer(good: bool, text: &'static str) -> Response {

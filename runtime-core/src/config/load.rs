@@ -96,6 +96,8 @@ struct Given {
     twin: bool,
     /// The unset variable that it refers to.
     unset: Option<String>,
+    /// Whether it is a variable's value, which may be a secret at the wrong place: messages do not show it.
+    referred: bool,
 }
 
 struct Reader<'a> {
@@ -149,15 +151,18 @@ impl Reader<'_> {
     }
 
     fn leaf(&mut self, key: &'static Key, twin: bool, node: Node, origin: String) -> Result<(), ConfigError> {
-        let mut unset = None;
+        let (mut unset, mut referred) = (None, false);
         let input = match node.value {
             Yaml::Text(text) => match reference(&text) {
-                Some(name) => Input::Text(self.resolve(name, key.path, &mut unset)),
+                Some(name) => {
+                    referred = true;
+                    Input::Text(self.resolve(name, key.path, &mut unset))
+                }
                 None => Input::Yaml(Yaml::Text(text)),
             },
             tree => Input::Yaml(self.resolve_in(tree, key.path)),
         };
-        self.give(key, Given { layer: 0, origin, input, twin, unset })
+        self.give(key, Given { layer: 0, origin, input, twin, unset, referred })
     }
 
     fn text(&mut self, path: &str, value: &str, layer: u8, origin: &str) -> Result<(), ConfigError> {
@@ -171,7 +176,8 @@ impl Reader<'_> {
                 return Err(ConfigError(format!("{origin}: unknown key {path}{hint}")));
             }
         };
-        let given = Given { layer, origin: origin.to_owned(), input: Input::Text(value.to_owned()), twin, unset: None };
+        let (origin, input) = (origin.to_owned(), Input::Text(value.to_owned()));
+        let given = Given { layer, origin, input, twin, unset: None, referred: false };
         self.give(key, given)
     }
 
@@ -229,9 +235,9 @@ impl Reader<'_> {
         for (path, given) in given {
             let Some(Found::Key(key)) = schema::find(path) else { continue };
             let value = if given.twin {
-                secret_file(key, given.input, &given.origin)?
+                secret_file(key, given.input, &given.origin, given.referred)?
             } else {
-                value(key, given.input, &given.origin)?
+                value(key, given.input, &given.origin, given.referred)?
             };
             origins.insert(path, given.origin);
             put(&mut root, path, value);
@@ -287,21 +293,24 @@ fn put(root: &mut Map<String, Value>, path: &str, value: Value) {
     }
 }
 
-fn secret_file(key: &Key, input: Input, origin: &str) -> Result<Value, ConfigError> {
+fn secret_file(key: &Key, input: Input, origin: &str, referred: bool) -> Result<Value, ConfigError> {
     let path = match input {
         Input::Yaml(Yaml::Null) => return Ok(Value::Null),
         Input::Text(path) | Input::Yaml(Yaml::Text(path)) if !path.is_empty() => path,
         _ => return Err(ConfigError(format!("{origin}: {}_file must be the path of a file", key.path))),
     };
-    std::fs::read_to_string(Path::new(&path))
-        .map(|text| text.trim_end_matches(['\r', '\n']).into())
-        .map_err(|error| ConfigError(format!("{origin}: {}_file: {path} cannot be read: {error}", key.path)))
+    std::fs::read_to_string(Path::new(&path)).map(|text| text.trim_end_matches(['\r', '\n']).into()).map_err(|error| {
+        // The secret itself, given where its file belongs, is no path to show.
+        let shown = if referred || path.contains("://") { "the file" } else { &path };
+        ConfigError(format!("{origin}: {}_file: {shown} cannot be read: {error}", key.path))
+    })
 }
 
 /// The key's value as JSON; a text from outside the file is read as the key asks.
-fn value(key: &Key, input: Input, origin: &str) -> Result<Value, ConfigError> {
+fn value(key: &Key, input: Input, origin: &str, referred: bool) -> Result<Value, ConfigError> {
     let path = key.path;
     let wrong = |what: &str| Err(ConfigError(format!("{origin}: {path} must be {what}")));
+    let not = |value: &dyn std::fmt::Display| if referred { String::new() } else { format!(", not {value}") };
     let input = match input {
         Input::Text(text) if key.nullable && (text.is_empty() || text == "null") => Input::Yaml(Yaml::Null),
         Input::Text(text) => match key.kind {
@@ -328,13 +337,13 @@ fn value(key: &Key, input: Input, origin: &str) -> Result<Value, ConfigError> {
             if (min..=max).contains(&value) {
                 Ok(value.into())
             } else {
-                wrong(&format!("an integer from {min} to {max}, not {value}"))
+                wrong(&format!("an integer from {min} to {max}{}", not(&value)))
             }
         }
         (Kind::Integer(min, max), tree) => {
             let given = match tree {
-                Yaml::Float(value) => format!(", not {value}"),
-                Yaml::Bool(value) => format!(", not {value}"),
+                Yaml::Float(value) => not(&value),
+                Yaml::Bool(value) => not(&value),
                 _ => String::new(),
             };
             wrong(&format!("an integer from {min} to {max}{given}"))
@@ -345,12 +354,12 @@ fn value(key: &Key, input: Input, origin: &str) -> Result<Value, ConfigError> {
         (Kind::Secret, _) => wrong("a text"),
         (Kind::Choice(words), Yaml::Text(value)) if words.contains(&value.as_str()) => Ok(value.into()),
         (Kind::Choice(words), tree) => {
-            let given = if let Yaml::Text(value) = tree { format!(", not {value}") } else { String::new() };
+            let given = if let Yaml::Text(value) = tree { not(&value) } else { String::new() };
             wrong(&format!("one of {}{given}", words.join(", ")))
         }
         (Kind::Address, Yaml::Text(value)) => match value.parse::<std::net::SocketAddr>() {
             Ok(address) => Ok(address.to_string().into()),
-            Err(_) => wrong(&format!("an address and a port such as 127.0.0.1:8787, not {value}")),
+            Err(_) => wrong(&format!("an address and a port such as 127.0.0.1:8787{}", not(&value))),
         },
         (Kind::Address, _) => wrong("an address and a port such as 127.0.0.1:8787"),
         (Kind::Names, Yaml::List(nodes)) if nodes.iter().all(|node| matches!(node.value, Yaml::Text(_))) => {

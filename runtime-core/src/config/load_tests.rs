@@ -204,3 +204,21 @@ webhooks:    []
     let defaults = Settings::default().json();
     assert_eq!(shown["mcp_tasks"].take(), defaults["mcp_tasks"]);
 }
+
+#[test]
+fn what_a_variable_holds_is_not_shown_where_it_does_not_fit_37() {
+    let secret = [("SECRET", "postgres://u:hunter2@h/d")];
+    for yaml in [
+        "server: {listen: $SECRET}",
+        "database: {backend: $SECRET}",
+        "mcp_tasks: {poll_interval_seconds: $SECRET}",
+        "database: {postgres_url_file: $SECRET}",
+    ] {
+        let error = load_with(yaml, &secret, &[]).unwrap_err();
+        assert!(error.contains("config.yaml") && !error.contains("hunter2"), "{error}");
+    }
+    // The secret where its file belongs.
+    let error = load_with("", &[("MCP_TASKD__DATABASE__POSTGRES_URL_FILE", "postgres://u:hunter2@h/d")], &[]);
+    let error = error.unwrap_err();
+    assert!(error.contains("postgres_url_file") && !error.contains("hunter2"), "{error}");
+}

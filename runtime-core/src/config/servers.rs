@@ -116,18 +116,20 @@ impl Extensions {
     }
 
     fn interceptors(&mut self, value: &Value, environment: &Environment, file: &str) -> Result<(), ConfigError> {
-        let value = expand(value, "mcpInterceptors", environment, &mut self.warnings);
-        let entries = match value {
-            Value::Null => Vec::new(),
-            Value::Array(entries) => entries,
-            entry => vec![entry],
+        let raw = match value {
+            Value::Null => &[],
+            Value::Array(entries) => &entries[..],
+            entry => std::slice::from_ref(entry),
         };
-        for (index, entry) in entries.into_iter().enumerate() {
+        for (index, raw) in raw.iter().enumerate() {
+            let entry = expand(raw, "mcpInterceptors", environment, &mut self.warnings);
             let read = interceptor::read(&entry)
                 .map_err(|what| ConfigError(format!("{file}: mcpInterceptors[{index}]{what}")))?;
-            if let Interceptor::Python(path) = &read {
+            if matches!(read, Interceptor::Python(_)) {
+                // As the file has it: a variable's value is not shown.
+                let named = raw.as_str().unwrap_or_default();
                 self.warnings.push(format!(
-                    "{file}: mcpInterceptors: {path} is a Python interceptor, which cannot run here and is ignored"
+                    "{file}: mcpInterceptors: {named} is a Python interceptor, which cannot run here and is ignored"
                 ));
             }
             if let Interceptor::Http(read) = &read

@@ -277,3 +277,15 @@ fn static_secrets_never_reach_debug_output() {
     assert!(!format!("{loaded:?}").contains("hunter2"));
     assert!(!loaded.json().to_string().contains("hunter2"));
 }
+
+#[test]
+fn what_a_variable_holds_is_not_shown_where_it_does_not_fit_37() {
+    let document = json!({
+        "mcpServers": {"a": {"type": "$SECRET", "url": "http://h"}},
+        "mcpInterceptors": ["$SECRET", "pkg.auth:build"],
+    });
+    let loaded = parse_with(&document, &[("SECRET", "hunter2")]).unwrap();
+    let warnings = loaded.warnings.join("\n");
+    assert!(warnings.contains("mcpServers.a is skipped: its type is unknown"), "{warnings}");
+    assert!(warnings.contains("pkg.auth:build") && !warnings.contains("hunter2"), "{warnings}");
+}

@@ -20,7 +20,8 @@ pub(super) fn read(members: &Map<String, Value>) -> Result<Transport, String> {
         "stdio" => stdio(members),
         "http" => Ok(Transport::Http { url: url(members, kind)?, headers: headers(members)? }),
         "sse" => Ok(Transport::Sse { url: url(members, kind)?, headers: headers(members)? }),
-        other => Err(format!("its type {other:?} is unknown; known are stdio, http and sse")),
+        // It may be a variable's value.
+        _ => Err("its type is unknown; known are stdio, http and sse".to_owned()),
     }
 }
 

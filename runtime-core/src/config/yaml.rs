@@ -40,9 +40,13 @@ impl Yaml {
     }
 }
 
+/// Deepest nesting: no key needs a third of it, and each level takes a good piece of the reading thread's stack.
+const MAX_DEPTH: usize = 24;
+
 /// Reads a document; `file` is its name for messages, which quote none of its text.
 pub(super) fn parse(text: &str, file: &str) -> Result<Node, ConfigError> {
-    serde_saphyr::from_str::<Option<Node>>(text)
+    let options = serde_saphyr::options! { budget: serde_saphyr::budget! { max_depth: MAX_DEPTH } };
+    serde_saphyr::from_str_with_options::<Option<Node>>(text, options)
         .map(|node| {
             node.unwrap_or_else(|| {
                 Spanned::new(Yaml::Null, serde_saphyr::Location::UNKNOWN, serde_saphyr::Location::UNKNOWN)
@@ -161,5 +165,15 @@ mod tests {
         assert!(!error.contains("secret-value"), "{error}");
         let error = parse("a: 1\na: 2\n", "config.yaml").unwrap_err().to_string();
         assert_eq!(error, "config.yaml, line 2, column 1: not usable as YAML: duplicate mapping key: a");
+    }
+
+    #[test]
+    fn nesting_is_bounded_28() {
+        let nested = |depth: usize| format!("a: {}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(parse(&nested(MAX_DEPTH - 1), "f").is_ok());
+        for depth in [MAX_DEPTH, 60, 100_000] {
+            let error = parse(&nested(depth), "config.yaml").unwrap_err().to_string();
+            assert!(error.starts_with("config.yaml, line 1") && error.contains("not usable as YAML"), "{error}");
+        }
     }
 }

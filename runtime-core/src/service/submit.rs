@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{Access, Service, ServiceError, Submit, Submitted, unavailable};
 use crate::contract::{CancelReading, Refusal};
 use crate::driver::{SubmitCall, SubmitFailure, TOOLS, intent_deadline};
-use crate::store::{Inserted, NewHandle, NewIntent, Recorded, StoreError, TaskWrite, WorkerId};
+use crate::store::{Applied, Inserted, NewHandle, NewIntent, Recorded, StoreError, TaskWrite, WorkerId};
 use crate::task::json::hash_canonical;
 use crate::task::limits::{CALLER_ID_MAX_CHARS, KEPT_ARGUMENTS_MAX_BYTES};
 use crate::task::{Binding, Json, Outcome, Status, TaskRecord, Tracked};
@@ -228,10 +228,12 @@ impl Service {
                 }
                 Err(error) => {
                     tracing::error!(task.id = %intent.id, %error, "the remote id cannot be recorded");
-                    if self.discard(intent).await {
+                    // The row stays: were it deleted and this process to die now, nothing would tell of the remote task.
+                    let message = "The server accepted the submit, but its task could not be recorded".to_owned();
+                    if self.close_unknown(intent, &message).await {
                         self.compensate(intent, &remote_id).await;
                     }
-                    return Err(unavailable(&error));
+                    return Err(ServiceError::OutcomeUnknown { task_id: intent.id.to_string(), message });
                 }
             }
         }
@@ -290,25 +292,31 @@ impl Service {
     async fn discard(&self, intent: &Intent) -> bool {
         let attempt = || self.store.discard_intent(&intent.worker, &intent.id, intent.epoch);
         let gone = persist(&intent.id, attempt).await;
+        self.closed(intent, gone).await
+    }
+
+    /// Ends the intent as `submit_outcome_unknown`, visible to its user (145). Returns whether it is closed for certain, with
+    /// no remote id.
+    async fn close_unknown(&self, intent: &Intent, why: &str) -> bool {
+        let write = self.unknown_write(&tracked_intent(intent), why);
+        let applied = persist(&intent.id, || self.store.apply(&intent.worker, std::slice::from_ref(&write))).await;
+        if applied.is_none() {
+            tracing::error!(task.id = %intent.id, "an intent could not be closed; it is resolved later");
+        }
+        self.closed(intent, applied.map(|applied| matches!(applied[..], [Applied::Done { .. }]))).await
+    }
+
+    /// What a write that closes an intent has come to; `None` where that was never learned.
+    async fn closed(&self, intent: &Intent, done: Option<bool>) -> bool {
         self.worker.announce(&intent.id);
-        match gone {
+        match done {
             // A first attempt may have gone through unseen, or another worker may have ended it: the row tells.
             Some(false) => match self.store.find_task(&intent.id, None, None).await {
                 Ok(row) => row.is_none_or(|row| row.status.is_terminal() && row.remote_task_id.is_none()),
                 Err(_) => false,
             },
-            gone => gone.unwrap_or(false),
+            done => done.unwrap_or(false),
         }
-    }
-
-    /// Ends the intent as `submit_outcome_unknown`, visible to its user (145).
-    async fn close_unknown(&self, intent: &Intent, why: &str) {
-        let write = self.unknown_write(&tracked_intent(intent), why);
-        let closed = persist(&intent.id, || self.store.apply(&intent.worker, std::slice::from_ref(&write))).await;
-        if closed.is_none() {
-            tracing::error!(task.id = %intent.id, "an intent could not be closed; it is resolved later");
-        }
-        self.worker.announce(&intent.id);
     }
 
     fn unknown_write(&self, task: &Tracked, why: &str) -> TaskWrite {

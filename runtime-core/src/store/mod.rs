@@ -14,8 +14,8 @@ pub mod sql;
 
 pub use error::{StoreError, StoreErrorKind};
 pub use model::{
-    Applied, CancelRequest, ClaimOrder, EventRecord, Heartbeat, Inserted, NewHandle, NewIntent, Owned, Page, Recorded,
-    RowState, StoreStats, TaskFilter, TaskWrite, WorkerId, WorkerInfo, WorkerRecord, Workers,
+    Applied, CancelRequest, ClaimOrder, EventRecord, Heartbeat, Inserted, NewHandle, NewIntent, Owned, Page,
+    Quarantined, Recorded, RowState, StoreStats, TaskFilter, TaskWrite, WorkerId, WorkerInfo, WorkerRecord, Workers,
 };
 pub use shared::SharedState;
 

@@ -284,4 +284,17 @@ pub struct StoreStats {
     pub workers_polling: i64,
     /// Tasks that have not ended.
     pub active: i64,
+    /// Rows that were given back because they cannot be decoded, up to 100.
+    pub quarantined: Vec<Quarantined>,
+}
+
+/// A row that cannot be decoded, and that no worker looks at again before long (FAILURES 27).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quarantined {
+    /// The task.
+    pub task_id: String,
+    /// The column of `mcp_tasks` that is wrong.
+    pub column: String,
+    /// What is wrong with it.
+    pub reason: String,
 }

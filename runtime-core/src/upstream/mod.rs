@@ -9,6 +9,8 @@ mod jsonrpc;
 mod list;
 mod metrics;
 mod opening;
+#[doc(hidden)]
+pub mod parse;
 mod pending;
 mod scrub;
 mod sse;

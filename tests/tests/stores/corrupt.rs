@@ -36,6 +36,17 @@ async fn a_corrupt_row_does_not_block_its_batch(bench: &Bench, execute: impl Asy
     assert_eq!(error.kind, StoreErrorKind::Corrupt);
     assert_eq!(error.message, "mcp_tasks.idempotent_submit of \"flag\": 7 is neither 0 nor 1");
 
+    let now = T0;
+    let quarantined = bench.store.stats(now, 3, 100).await.unwrap().quarantined;
+    let told: Vec<_> = quarantined.iter().map(|row| (&*row.task_id, &*row.column, &*row.reason)).collect();
+    assert_eq!(
+        told,
+        [
+            ("flag", "idempotent_submit", "7 is neither 0 nor 1"),
+            ("remote", "remote_task_id", "absent although submitted")
+        ]
+    );
+
     // An adopted row that turns out corrupt is given back as well.
     execute("UPDATE mcp_tasks SET lease_owner = 'w', idempotent_submit = 7 WHERE id = 'a'").await;
     let loaded = bench.store.load_owned(&worker, &["a".into(), "z".into()]).await.unwrap();

@@ -2,6 +2,7 @@
 
 mod catalogue;
 mod children;
+mod hostile;
 mod http;
 mod http_sse;
 mod interceptors;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mcp_taskd_core::service::ServiceError;
 use mcp_taskd_core::store::SharedStore;
 use mcp_taskd_core::task::Status;
 use mcp_taskd_tests::faulty::{Fault, Faulty};
@@ -118,6 +119,19 @@ async fn a_record_whose_answer_is_lost_is_not_compensated_41() {
     assert_eq!(task.remote_task_id.as_deref(), Some("task-1"));
     until("it is polled", || async { bench.server().calls("status", "task-1") >= 1 }).await;
     assert_eq!(bench.server().calls("cancel", ""), 0);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handle_that_cannot_be_recorded_stays_on_record_and_is_cancelled_41() {
+    let (bench, store, worker) = faulty().await;
+    store.next("record_submitted", [Fault::Refused]);
+    let Err(ServiceError::OutcomeUnknown { task_id, .. }) = worker.try_submit(crate::bench::submit("s")).await else {
+        panic!("expected an unknown outcome");
+    };
+    let row = bench.task(&task_id).await;
+    assert_eq!((row.status, row.outcome.error_code.as_deref()), (Status::Failed, Some("submit_outcome_unknown")));
+    assert_eq!(bench.server().calls("cancel", "task-1"), 1, "after its intent was closed");
     worker.stop().await;
 }
 

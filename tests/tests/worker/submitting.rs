@@ -62,6 +62,23 @@ async fn an_outcome_nobody_can_know_is_on_record_145() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_submit_whose_handling_panics_is_on_record_27_145() {
+    let bench = Bench::new(&["s"]).await;
+    bench.server().on("submit", "", [Answer::Panic]);
+    let worker = bench.start().await;
+    assert_eq!(worker.try_submit(submit("s")).await.unwrap_err(), ServiceError::Internal);
+    let page = Page { limit: 10, after: None };
+    until("the worker finds what nobody works on any more", || async {
+        let tasks = bench.store.list_tasks(&TaskFilter::default(), &page).await.unwrap();
+        tasks.iter().any(|task| task.outcome.error_code.as_deref() == Some("submit_outcome_unknown"))
+    })
+    .await;
+    bench.server().on("submit", "", [running()]);
+    worker.submit("s").await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_duplicate_remote_id_does_not_cancel_the_living_task_41_33() {
     let bench = Bench::new(&["s"]).await;
     bench.server().on("submit", "", [Answer::Structured(json!({"task_id": "same", "status": "running"}))]);

@@ -105,7 +105,7 @@ impl SqlStore {
         tracing::warn!(%error, "quarantined a row that cannot be decoded");
         let cells = Cells::new(row, "mcp_tasks", "id");
         let Some(id) = cells.id() else { return };
-        let message = clip(&format!("quarantined: {}", error.message), ERROR_MAX_CHARS);
+        let message = clip(&format!("{}{}", rows::QUARANTINED, error.message), ERROR_MAX_CHARS);
         let values = [worker.into(), id.into(), (&message).into(), QUARANTINE_MS.into()];
         if let Err(error) = self.engine.fetch(Lane::Write, Sql::Quarantine, &values).await {
             tracing::warn!(%error, task = id, "quarantine failed");

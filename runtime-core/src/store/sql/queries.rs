@@ -7,12 +7,16 @@ use super::rows::{self, Cells, TaskRows};
 use super::statements::Sql;
 use super::{SqlStore, input, migrate};
 use crate::clock::Millis;
-use crate::store::{EventRecord, Page, Queries, Result, StoreError, StoreErrorKind, StoreStats, TaskFilter, bounds};
+use crate::store::{
+    EventRecord, Page, Quarantined, Queries, Result, StoreError, StoreErrorKind, StoreStats, TaskFilter, bounds,
+};
 use crate::task::{Status, TaskRecord};
 
 /// Longer than any statement may take: a gap in the events' sequence that is older was left by a rolled back write, a younger
 /// one may still be filled by a commit.
 const EVENT_SETTLE_MS: Millis = 15_000;
+/// How many of the unowned tasks that are due last are searched for unreadable ones.
+const QUARANTINE_SEARCH: i64 = 10_000;
 
 #[async_trait]
 impl Queries for SqlStore {
@@ -101,6 +105,7 @@ impl Queries for SqlStore {
             workers_live: only(&workers)?.int("total")?,
             workers_polling: only(&workers)?.int("polling")?,
             active,
+            quarantined: self.quarantined(now).await?,
         })
     }
 
@@ -129,6 +134,15 @@ impl Queries for SqlStore {
             Err(error) => return Err(error),
         };
         Ok((migrate::known(), applied))
+    }
+}
+
+impl SqlStore {
+    /// Rows that [`super::leases`] gave back as unreadable: they are due far ahead, which bounds the search.
+    async fn quarantined(&self, now: Millis) -> Result<Vec<Quarantined>> {
+        let values = [now.into(), QUARANTINE_SEARCH.into()];
+        let rows = self.engine.fetch(Lane::Read, Sql::FindQuarantined, &values).await?;
+        Ok(rows::readable(&rows, rows::quarantined))
     }
 }
 

@@ -5,8 +5,14 @@ use std::sync::Arc;
 
 use super::engine::SqlRow;
 use crate::clock::Millis;
-use crate::store::{EventRecord, Owned, Result, RowState, StoreError, StoreErrorKind, WorkerInfo, WorkerRecord};
+use crate::store::{
+    EventRecord, Owned, Quarantined, Result, RowState, StoreError, StoreErrorKind, WorkerInfo, WorkerRecord,
+};
 use crate::task::{Binding, Json, Outcome, Status, TaskRecord, Toolset, Tracked};
+
+/// How the note of a quarantined row begins; what follows is the message of the error that [`Cells`] makes. No error of a server
+/// begins like this: those name the tool or the transport first.
+pub(super) const QUARANTINED: &str = "quarantined: ";
 
 /// A row's cells, with what an error about one of them names.
 pub(super) struct Cells<'a> {
@@ -210,6 +216,16 @@ pub(super) fn event(row: &SqlRow) -> Result<EventRecord> {
         status: cells.text("status")?,
         created_at: cells.int("created_at")?,
     })
+}
+
+/// What a quarantine's note tells; see [`QUARANTINED`].
+pub(super) fn quarantined(row: &SqlRow) -> Result<Quarantined> {
+    let cells = Cells::new(row, "mcp_tasks", "id");
+    let note = cells.text("last_poll_error")?;
+    let told = note.strip_prefix(QUARANTINED).unwrap_or(&note);
+    let (place, reason) = told.split_once(": ").unwrap_or((told, ""));
+    let column = place.split_once('.').and_then(|(_, column)| column.split(' ').next()).unwrap_or_default();
+    Ok(Quarantined { task_id: cells.text("id")?, column: column.to_owned(), reason: reason.to_owned() })
 }
 
 /// The rows that can be decoded; the others are skipped, and logged.

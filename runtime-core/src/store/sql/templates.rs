@@ -373,6 +373,21 @@ impl Sql {
                         AND completed_at IS NULL AND cancel_requested_at IS NOT NULL AND next_due_at <= $1
                         ORDER BY next_due_at LIMIT $2) AS cancels) AS due",
             ),
+            // What is quarantined is unowned and due last: the indexes of the claims are read from that end, and no further than
+            // a bound.
+            Self::FindQuarantined => Template::same(
+                "find_quarantined",
+                "ii",
+                "SELECT id, last_poll_error FROM (
+                    SELECT id, last_poll_error FROM (SELECT id, last_poll_error FROM mcp_tasks WHERE lease_owner IS NULL
+                        AND completed_at IS NULL AND cancel_requested_at IS NULL AND next_due_at > $1
+                        ORDER BY next_due_at DESC LIMIT $2) AS polls
+                    UNION ALL
+                    SELECT id, last_poll_error FROM (SELECT id, last_poll_error FROM mcp_tasks WHERE lease_owner IS NULL
+                        AND completed_at IS NULL AND cancel_requested_at IS NOT NULL AND next_due_at > $1
+                        ORDER BY next_due_at DESC LIMIT $2) AS cancels) AS later
+                WHERE last_poll_error LIKE 'quarantined: %' ORDER BY id LIMIT 100",
+            ),
             Self::CountWorkers => Template::same(
                 "count_workers",
                 "",

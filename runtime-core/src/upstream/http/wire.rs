@@ -232,7 +232,7 @@ fn is_session_text(text: &str) -> bool {
 }
 
 /// `Retry-After` as seconds or a date (135).
-pub(super) fn retry_after(headers: &HeaderMap, now_ms: i64) -> Option<Duration> {
+pub(in crate::upstream) fn retry_after(headers: &HeaderMap, now_ms: i64) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
