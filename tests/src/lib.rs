@@ -1,8 +1,12 @@
 //! What the tests share: servers to talk to, databases to write to, processes to kill.
 
+pub mod audit;
+pub mod chaos;
 pub mod daemon;
 pub mod fake;
 pub mod faulty;
+pub mod freeze;
 pub mod postgres;
+pub mod proxy;
 pub mod scripted;
 pub mod wait;

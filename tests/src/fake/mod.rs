@@ -1,12 +1,14 @@
 //! A fake MCP server with background tasks: fast, faulty on demand, and with a record of the truth of its own.
 
+mod gate;
 mod http;
 mod script;
 mod stdio;
 mod task;
 mod tools;
 
-pub use http::{Called, FakeServer, FakeState, Faults};
+pub use gate::{Gate, Gates};
+pub use http::{CALLER, Called, FakeServer, FakeState, Faults};
 pub use script::{End, Script};
 pub use stdio::serve_stdio;
 pub use task::{FakeTask, Truth};

@@ -1,6 +1,5 @@
 //! The daemon as its operators have it: processes that are killed, stopped and started, and servers that fail, on both stores.
 
-mod audit;
 mod cli;
 mod databases;
 mod fleet;
@@ -11,6 +10,7 @@ mod shutdown;
 mod startup;
 mod stdio;
 
+use mcp_taskd_tests::audit;
 use mcp_taskd_tests::daemon::Site;
 use mcp_taskd_tests::fake::{FakeOptions, FakeServer};
 
