@@ -1,6 +1,7 @@
 //! What must hold after any disaster: the store says what the servers know, and everything ended once.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 use futures_util::StreamExt as _;
 use serde_json::Value;
@@ -60,7 +61,11 @@ pub async fn ended_once(api: &Api) {
 /// Every task says what its server's own record says; none is missing, none is there twice; and no remote task is left
 /// that is neither tracked, nor cancelled, nor covered by a row that admits it. `tasks` are the acknowledged ones, by
 /// their idempotency keys.
-pub async fn matches_the_truth(api: &Api, fakes: &[(&str, &FakeServer)], tasks: &HashMap<String, String>) {
+pub async fn matches_the_truth(
+    api: &Api,
+    fakes: &[(&str, &FakeServer)],
+    tasks: &HashMap<String, String, impl BuildHasher>,
+) {
     let rows = details(api).await;
     assert_eq!(rows.len(), tasks.len(), "as many rows as acknowledged submits");
     examine(api, &rows, fakes, tasks.values()).await.assert_none();

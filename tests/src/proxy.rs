@@ -1,7 +1,6 @@
 //! A network that fails on demand: a TCP proxy in front of a database's socket.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -24,11 +23,19 @@ pub enum Network {
     Silent,
 }
 
+/// What connections go by.
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    network: Network,
+    /// Connections that are older hear nothing any more.
+    forgotten: u64,
+}
+
 /// A proxy on a loopback port; it ends, and resets its connections, when dropped.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
-    network: Arc<watch::Sender<Network>>,
+    state: watch::Sender<State>,
     accepting: JoinHandle<()>,
 }
 
@@ -37,14 +44,9 @@ impl Proxy {
     pub async fn start(socket: PathBuf) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a loopback port");
         let port = listener.local_addr().expect("an address").port();
-        let network = Arc::new(watch::Sender::new(Network::Up));
-        let accepting = tokio::spawn(accept(listener, socket, network.subscribe()));
-        Self { port, network, accepting }
-    }
-
-    /// The loopback port.
-    pub fn port(&self) -> u16 {
-        self.port
+        let state = watch::Sender::default();
+        let accepting = tokio::spawn(accept(listener, socket, state.subscribe()));
+        Self { port, state, accepting }
     }
 
     /// The URL of a PostgreSQL database behind the proxy.
@@ -54,7 +56,12 @@ impl Proxy {
 
     /// Changes the network.
     pub fn set(&self, network: Network) {
-        self.network.send_replace(network);
+        self.state.send_modify(|state| state.network = network);
+    }
+
+    /// Leaves every open connection half open for good, as a firewall does that has lost its table; new ones are not touched.
+    pub fn forget(&self) {
+        self.state.send_modify(|state| state.forgotten += 1);
     }
 }
 
@@ -65,67 +72,74 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, socket: PathBuf, network: watch::Receiver<Network>) {
+async fn accept(listener: TcpListener, socket: PathBuf, state: watch::Receiver<State>) {
     loop {
         let Ok((client, _)) = listener.accept().await else {
             // Out of descriptors, most likely.
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
-        tokio::spawn(carry(client, socket.clone(), network.clone()));
+        tokio::spawn(carry(client, socket.clone(), state.clone()));
     }
 }
 
 /// Carries one connection until either side ends it or the network resets it.
-async fn carry(mut client: TcpStream, socket: PathBuf, mut network: watch::Receiver<Network>) {
+async fn carry(mut client: TcpStream, socket: PathBuf, state: watch::Receiver<State>) {
     let _ = client.set_nodelay(true);
-    if matches!(*network.borrow(), Network::Refusing | Network::Reset) {
+    let now = *state.borrow();
+    let mut resets = state.clone();
+    let refused = matches!(now.network, Network::Refusing | Network::Reset);
+    let wire = Wire { state, born: now.forgotten };
+    let carried = tokio::select! {
+        _ = resets.wait_for(|state| refused || state.network == Network::Reset) => false,
+        () = relay(&mut client, &socket, &wire) => true,
+    };
+    if !carried {
         // The other side sees a reset, not an orderly end.
         let _ = client.set_zero_linger();
-        return;
-    }
-    let reset = {
-        let mut network = network.clone();
-        async move { network.wait_for(|network| *network == Network::Reset).await.is_ok() }
-    };
-    tokio::select! {
-        _ = reset => {
-            let _ = client.set_zero_linger();
-        }
-        () = relay(&mut client, &socket, &mut network) => {}
     }
 }
 
-async fn relay(client: &mut TcpStream, socket: &Path, network: &mut watch::Receiver<Network>) {
-    heard(network).await;
-    // Nobody listens there: the server is down, and a reset says so.
+async fn relay(client: &mut TcpStream, socket: &Path, wire: &Wire) {
+    wire.heard().await;
+    // Where nobody listens, the server is down, and the connection ends.
     let Ok(mut server) = UnixStream::connect(socket).await else { return };
     let (client_in, client_out) = client.split();
     let (server_in, server_out) = server.split();
     tokio::select! {
-        () = pump(client_in, server_out, network.clone()) => {}
-        () = pump(server_in, client_out, network.clone()) => {}
+        () = wire.pump(client_in, server_out) => {}
+        () = wire.pump(server_in, client_out) => {}
     }
 }
 
-/// Waits until the network carries something.
-async fn heard(network: &mut watch::Receiver<Network>) {
-    let _ = network.wait_for(|network| *network != Network::Silent).await;
+/// The network as one connection has it.
+#[derive(Debug)]
+struct Wire {
+    state: watch::Receiver<State>,
+    born: u64,
 }
 
-async fn pump(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    mut network: watch::Receiver<Network>,
-) {
-    let mut bytes = vec![0; 16 << 10];
-    loop {
-        let read = from.read(&mut bytes).await;
-        // Also the end of a connection is not heard of through a silent network.
-        heard(&mut network).await;
-        match read {
-            Ok(length) if length > 0 && to.write_all(&bytes[..length]).await.is_ok() => {}
-            _ => return,
+impl Wire {
+    /// Waits until something comes through.
+    async fn heard(&self) {
+        let mut state = self.state.clone();
+        let carries = |state: &State| state.network != Network::Silent && state.forgotten == self.born;
+        if state.wait_for(carries).await.is_err() {
+            // The proxy is gone, and the reset that it leaves behind ends the connection.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn pump(&self, mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+        let mut bytes = vec![0; 16 << 10];
+        loop {
+            let read = from.read(&mut bytes).await;
+            // Nor is the end of a connection heard of through a silent network.
+            self.heard().await;
+            match read {
+                Ok(length) if length > 0 && to.write_all(&bytes[..length]).await.is_ok() => {}
+                _ => return,
+            }
         }
     }
 }
@@ -151,12 +165,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_network_is_up_silent_refusing_or_reset() {
+    async fn a_network_is_up_refusing_silent_forgetful_or_reset() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         tokio::spawn(echo(UnixListener::bind(&socket).unwrap()));
         let proxy = Proxy::start(socket).await;
-        let connect = || TcpStream::connect(("127.0.0.1", proxy.port()));
+        let connect = || TcpStream::connect(("127.0.0.1", proxy.port));
         let mut stream = connect().await.unwrap();
         assert_eq!(asked(&mut stream, 1).await.unwrap(), 1);
 
@@ -174,7 +188,14 @@ mod tests {
         assert_eq!(stream.read_u8().await.unwrap(), 4, "what was lost is sent again");
         assert_eq!(new.read_u8().await.unwrap(), 4);
 
+        proxy.forget();
+        let silence = tokio::time::timeout(Duration::from_millis(200), asked(&mut new, 7)).await;
+        assert!(silence.is_err(), "{silence:?}");
+        let mut stream = connect().await.unwrap();
+        assert_eq!(asked(&mut stream, 8).await.unwrap(), 8, "what is opened later is not touched");
+
         proxy.set(Network::Reset);
+        assert!(asked(&mut new, 5).await.is_err());
         assert!(asked(&mut stream, 5).await.is_err());
         assert!(asked(&mut connect().await.unwrap(), 6).await.is_err());
     }

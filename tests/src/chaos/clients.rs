@@ -217,16 +217,16 @@ impl Shared {
                     let answered = self.api(&mut rng).input(&id, &json!("Q3")).await;
                     self.ledger().inputs += u64::from(answered.is_ok());
                 } else if has_ended(task) {
-                    self.saw_the_end(id, task["status"].as_str().unwrap_or_default());
+                    self.saw_the_end(&id, task["status"].as_str().unwrap_or_default());
                 }
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
     }
 
-    fn saw_the_end(&self, id: String, status: &str) {
+    fn saw_the_end(&self, id: &str, status: &str) {
         let mut ledger = self.ledger();
-        let first = ledger.ends.entry(id.clone()).or_insert_with(|| status.to_owned());
+        let first = ledger.ends.entry(id.to_owned()).or_insert_with(|| status.to_owned());
         if *first != status {
             let changed = format!("{id} was {first}, and then {status}");
             ledger.wrong.push(changed);

@@ -1,6 +1,6 @@
 //! What goes wrong with a store beneath the daemons.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use sqlx::sqlite::SqliteConnectOptions;
@@ -98,7 +98,7 @@ impl Database {
     }
 }
 
-async fn lock_file(path: &PathBuf) -> SqliteConnection {
+async fn lock_file(path: &Path) -> SqliteConnection {
     let options = SqliteConnectOptions::from_str(path.to_str().expect("a plain path")).expect("a path");
     let mut connection = options.connect().await.expect("a session");
     // Writers come and go: the lock is waited for like they do.

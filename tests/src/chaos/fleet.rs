@@ -95,8 +95,8 @@ impl Fleet {
         self.daemons.iter().map(|daemon| daemon.api.clone()).collect()
     }
 
-    /// Does what a step says, to the end of the fault. `settled` ends when the others have taken over from a deserted one.
-    pub(super) async fn suffer(&mut self, step: &Step, servers: &[&FakeServer], settled: impl Future<Output = ()>) {
+    /// Does what a step says, to the end of the fault; who is down then is for [`Fleet::revive`].
+    pub(super) async fn suffer(&mut self, step: &Step, servers: &[&FakeServer]) {
         match step.fault {
             Fault::Kill { victim, down } => {
                 self.kill(victim).await;
@@ -109,9 +109,10 @@ impl Fleet {
                 sleep(Duration::from_millis(down)).await;
             }
             Fault::KillInCall { tool, executed } => self.kill_in_call(tool, executed, servers).await,
-            Fault::Desert { victim } => {
-                self.kill(victim).await;
-                settled.await;
+            Fault::Desert => {
+                let journals = servers.iter().filter_map(|server| server.state.journal().pop());
+                let latest = journals.max_by_key(|called| called.at);
+                self.kill_caller(latest.and_then(|called| called.caller)).await;
             }
             Fault::Freeze { victim, time } => {
                 let frozen = self.daemons[victim].runs().then(|| Frozen::new(self.daemons[victim].pid()));
@@ -144,7 +145,6 @@ impl Fleet {
                 self.networks[victim].set(Network::Up);
             }
         }
-        self.revive();
     }
 
     /// While a fault lasts: somebody may be killed in the middle of it.
@@ -170,10 +170,14 @@ impl Fleet {
         let calls = gates.iter_mut().map(|gate| Box::pin(gate.caught()));
         let caught = tokio::time::timeout(CALL_PATIENCE, futures_util::future::select_all(calls)).await;
         let caller = caught.ok().and_then(|(called, ..)| called).and_then(|called| called.caller);
-        // Without such a call somebody is killed all the same.
+        self.kill_caller(caller).await;
+        drop(gates);
+    }
+
+    /// Without a caller somebody is killed all the same.
+    async fn kill_caller(&mut self, caller: Option<String>) {
         let victim = self.daemons.iter().position(|daemon| Some(daemon.life()) == caller).unwrap_or(0);
         self.kill(victim).await;
-        drop(gates);
     }
 
     async fn drain(&mut self, victim: usize) {

@@ -129,18 +129,13 @@ impl Run<'_> {
         self.report.kills += step.kills(self.fleet.count());
         *self.report.faults.entry(step.fault.kind()).or_default() += 1;
         let servers = self.servers.map(|(_, server)| server);
-        let plain = servers[0];
-        let killed = Instant::now();
-        let mut took_over = None;
-        let settled = async {
-            took_over = polled_again(plain, beacons).await.then(|| killed.elapsed());
-        };
-        self.fleet.suffer(step, &servers, settled).await;
-        if let (Fault::Desert { .. }, took) = (step.fault, took_over) {
-            match took {
-                Some(took) => self.report.slowest_takeover = self.report.slowest_takeover.max(took),
-                None => self.report.wrong.push(format!("not taken over within {RECOVERY:?}: {step}")),
+        self.fleet.suffer(step, &servers).await;
+        if step.fault == Fault::Desert {
+            let killed = Instant::now();
+            if !polled_again(servers[0], beacons).await {
+                self.report.wrong.push(format!("not taken over within {RECOVERY:?}"));
             }
+            self.report.slowest_takeover = self.report.slowest_takeover.max(killed.elapsed());
         }
         self.recover(step, beacons).await;
     }
@@ -148,6 +143,7 @@ impl Run<'_> {
     /// Waits until everybody is ready and every beacon was polled since.
     async fn recover(&mut self, step: &Step, beacons: &[Beacon]) {
         let healed = Instant::now();
+        self.fleet.revive();
         let polled = polled_again(self.servers[0].1, beacons);
         let ready = async {
             while !self.fleet.is_ready().await {
