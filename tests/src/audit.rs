@@ -78,7 +78,16 @@ pub async fn examine(
     fakes: &[(&str, &FakeServer)],
     acknowledged: impl Iterator<Item = &String>,
 ) -> Findings {
-    let mut findings = Findings { ended_wrongly: wrong_ends(api).await, ..Findings::default() };
+    let truths: Vec<_> = fakes.iter().map(|(server, fake)| (*server, fake.state.core.truths())).collect();
+    Findings { ended_wrongly: wrong_ends(api).await, ..compare(rows, &truths, acknowledged) }
+}
+
+fn compare<'a>(
+    rows: &[Value],
+    truths: &[(&str, Vec<Truth>)],
+    acknowledged: impl Iterator<Item = &'a String>,
+) -> Findings {
+    let mut findings = Findings::default();
     let by_id: HashMap<String, &Value> = rows.iter().map(|row| (id_of(row), row)).collect();
     findings.lost.extend(acknowledged.filter(|id| !by_id.contains_key(*id)).cloned());
     let mut tracked: HashMap<(&str, &str), &Value> = HashMap::new();
@@ -93,22 +102,21 @@ pub async fn examine(
             _ => findings.disagreements.push(format!("a row without a remote task: {row}")),
         }
     }
-    for (server, fake) in fakes {
-        for truth in fake.state.core.truths() {
-            if let Some(row) = tracked.get(&(*server, truth.id.as_str())) {
-                if !agrees(row, &truth) {
-                    findings.disagreements.push(format!("{row} is not what the server knows: {truth:?}"));
-                }
-            } else {
-                let row = truth.idempotency_key.as_ref().and_then(|key| by_id.get(key));
-                let admitted = row.is_some_and(|row| outcome_is_unknown(row));
-                let cancelled = truth.cancels > 0 && truth.end.is_some();
-                if !admitted && !cancelled {
-                    findings.orphans.push(format!("on {server}: {truth:?}, row {row:?}"));
-                }
+    for (server, truth) in truths.iter().flat_map(|(server, truths)| truths.iter().map(|truth| (*server, truth))) {
+        if let Some(row) = tracked.remove(&(server, truth.id.as_str())) {
+            if !agrees(row, truth) {
+                findings.disagreements.push(format!("{row} is not what the server knows: {truth:?}"));
             }
+            continue;
+        }
+        let row = truth.idempotency_key.as_ref().and_then(|key| by_id.get(key));
+        let admitted = row.is_some_and(|row| outcome_is_unknown(row));
+        let cancelled = truth.cancels > 0 && truth.end.is_some();
+        if !admitted && !cancelled {
+            findings.orphans.push(format!("on {server}: {truth:?}, row {row:?}"));
         }
     }
+    findings.disagreements.extend(tracked.values().map(|row| format!("the server does not know of {row}")));
     findings
 }
 
@@ -122,8 +130,13 @@ async fn wrong_ends(api: &Api) -> Vec<String> {
     let tasks = api.tasks().await.expect("the list");
     let ended = tasks.iter().filter(|task| has_ended(task)).count();
     // On PostgreSQL, events behind a gap in the sequence are withheld for a while: somebody might still fill it.
-    until("every end is listed", || async { ends(api).await.len() >= ended }).await;
-    let ends = ends(api).await;
+    let listed = || async { ends(&api.events().await.expect("the events")).len() >= ended };
+    until("every end is listed", listed).await;
+    compare_ends(&tasks, &api.events().await.expect("the events"))
+}
+
+fn compare_ends(tasks: &[Value], events: &[Value]) -> Vec<String> {
+    let ends = ends(events);
     let wrong = tasks.iter().filter_map(|task| {
         let expected: Vec<_> =
             has_ended(task).then(|| task["status"].as_str().unwrap_or_default()).into_iter().collect();
@@ -134,12 +147,10 @@ async fn wrong_ends(api: &Api) -> Vec<String> {
 }
 
 /// The terminal events of each task that has any.
-async fn ends(api: &Api) -> HashMap<String, Vec<String>> {
-    let mut ends: HashMap<String, Vec<String>> = HashMap::new();
-    for event in api.events().await.expect("the events") {
-        if has_ended(&event) && event["kind"] == event["status"] {
-            ends.entry(id_of(&event)).or_default().push(event["kind"].as_str().unwrap_or_default().to_owned());
-        }
+fn ends(events: &[Value]) -> HashMap<String, Vec<&str>> {
+    let mut ends: HashMap<String, Vec<&str>> = HashMap::new();
+    for event in events.iter().filter(|event| has_ended(event) && event["kind"] == event["status"]) {
+        ends.entry(id_of(event)).or_default().push(event["kind"].as_str().unwrap_or_default());
     }
     ends
 }
@@ -153,4 +164,65 @@ fn agrees(row: &Value, truth: &Truth) -> bool {
         Some(End::Never) | None => return false,
     };
     row["status"] == status && !outcome_is_unknown(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn truth(id: &str, end: Option<End>) -> Truth {
+        let key = Some("mcp-task-1".to_owned());
+        Truth { id: id.to_owned(), idempotency_key: key, submits: 1, polls: 1, cancels: 0, inputs: 0, end }
+    }
+
+    fn row(remote: Option<&str>, status: &str, code: Option<&str>) -> Value {
+        json!({"task_id": "mcp-task-1", "server_name": "s", "remote_task_id": remote, "status": status, "error_code": code})
+    }
+
+    fn found(rows: &[Value], truths: Vec<Truth>) -> [usize; 3] {
+        let acknowledged = ["mcp-task-1".to_owned()];
+        let findings = compare(rows, &[("s", truths)], acknowledged.iter());
+        [findings.lost.len(), findings.orphans.len(), findings.disagreements.len()]
+    }
+
+    #[test]
+    fn a_record_that_says_what_the_server_says_is_in_order() {
+        let unknown = row(None, "failed", Some("submit_outcome_unknown"));
+        let cancelled = Truth { cancels: 1, ..truth("r-2", Some(End::Cancelled)) };
+        let completed = row(Some("r-1"), "completed", None);
+        assert_eq!(found(&[completed], vec![truth("r-1", Some(End::Completed)), cancelled]), [0, 0, 0]);
+        assert_eq!(found(std::slice::from_ref(&unknown), vec![truth("r-1", None)]), [0, 0, 0], "admitted");
+        assert_eq!(found(&[unknown], vec![]), [0, 0, 0], "never executed");
+    }
+
+    #[test]
+    fn what_is_lost_orphaned_or_wrong_is_found() {
+        let completed = || row(Some("r-1"), "completed", None);
+        let end = |end| truth("r-1", Some(end));
+        assert_eq!(found(&[], vec![]), [1, 0, 0], "acknowledged and gone");
+        assert_eq!(found(&[], vec![end(End::Completed)]), [1, 1, 0], "and its remote task runs");
+        assert_eq!(
+            found(&[completed()], vec![end(End::Completed), truth("r-2", None)]),
+            [0, 1, 0],
+            "a second remote task"
+        );
+        assert_eq!(found(&[completed()], vec![end(End::Failed)]), [0, 0, 1], "another end");
+        assert_eq!(found(&[completed()], vec![truth("r-1", None)]), [0, 0, 1], "an end before the end");
+        assert_eq!(found(&[completed()], vec![]), [0, 0, 1], "a task that never was");
+        assert_eq!(found(&[completed(), completed()], vec![end(End::Completed)]), [0, 0, 1], "twice");
+        assert_eq!(found(&[row(None, "working", None)], vec![]), [0, 0, 1], "nothing to poll");
+    }
+
+    #[test]
+    fn an_end_that_is_told_never_twice_or_otherwise_is_found() {
+        let event = |status: &str| json!({"task_id": "mcp-task-1", "kind": status, "status": status});
+        let wrong = |status: &str, events: &[Value]| compare_ends(&[row(Some("r-1"), status, None)], events).len();
+        assert_eq!(wrong("completed", &[event("working"), event("completed")]), 0);
+        assert_eq!(wrong("completed", &[event("working")]), 1);
+        assert_eq!(wrong("completed", &[event("completed"), event("completed")]), 1);
+        assert_eq!(wrong("completed", &[event("failed")]), 1);
+        assert_eq!(wrong("working", &[event("failed")]), 1);
+    }
 }

@@ -163,12 +163,17 @@ impl Iterator for Schedule {
     fn next(&mut self) -> Option<Step> {
         let pause = self.rng.u64(100..1_500);
         let fault = self.fault();
-        // A victim of the fault itself may be down already, or stopped.
-        let beside = matches!(
-            fault,
-            Fault::StopDatabase { .. } | Fault::Disconnect { .. } | Fault::Lock { .. } | Fault::ReadOnly { .. }
-        );
-        let also_killed = (beside && self.rng.u32(..3) == 0).then(|| self.rng.usize(..self.daemons));
+        let also_killed = match fault {
+            Fault::StopDatabase { .. } | Fault::Disconnect { .. } | Fault::Lock { .. } | Fault::ReadOnly { .. } => {
+                Some(self.rng.usize(..self.daemons))
+            }
+            // Another one than is cut or stopped already.
+            Fault::Freeze { victim, .. } | Fault::Cut { victim, .. } if self.daemons > 1 => {
+                Some((victim + self.rng.usize(1..self.daemons)) % self.daemons)
+            }
+            _ => None,
+        };
+        let also_killed = also_killed.filter(|_| self.rng.u32(..3) == 0);
         Some(Step { pause, fault, also_killed })
     }
 }

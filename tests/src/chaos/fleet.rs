@@ -116,7 +116,7 @@ impl Fleet {
             }
             Fault::Freeze { victim, time } => {
                 let frozen = self.daemons[victim].runs().then(|| Frozen::new(self.daemons[victim].pid()));
-                sleep(Duration::from_millis(time)).await;
+                self.meanwhile(time, step).await;
                 drop(frozen);
             }
             Fault::Drain { victim } => self.drain(victim).await,
