@@ -182,12 +182,6 @@ impl Server {
         std::fs::read_to_string(directory.join("data/postmaster.pid")).ok()?.lines().next()?.trim().parse().ok()
     }
 
-    /// The socket of a private server.
-    pub fn socket(&self) -> PathBuf {
-        let Place::Private { directory, .. } = &self.place else { panic!("TEST_DATABASE_URL's server is elsewhere") };
-        directory.join(".s.PGSQL.5432")
-    }
-
     /// How to connect to a database of this server.
     pub fn url(&self, database: &str) -> String {
         match &self.place {

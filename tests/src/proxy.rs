@@ -1,8 +1,12 @@
-//! A network that fails on demand: a TCP proxy in front of a database's socket.
+//! A network that fails on demand: a proxy before PostgreSQL.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::str::FromStr as _;
+use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::ConnectOptions as _;
+use sqlx::postgres::PgConnectOptions;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
@@ -27,31 +31,51 @@ pub enum Network {
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
     network: Network,
-    /// Connections that are older hear nothing any more.
-    forgotten: u64,
+    /// How many connections have been made; each has the number of those before it.
+    connections: usize,
+    /// Those below this number are half open for good.
+    frozen: usize,
+}
+
+#[derive(Debug, Clone)]
+enum Target {
+    Socket(PathBuf),
+    Tcp(String),
 }
 
 /// A proxy on a loopback port; it ends, and resets its connections, when dropped.
 #[derive(Debug)]
 pub struct Proxy {
-    port: u16,
-    state: watch::Sender<State>,
+    url: String,
+    state: Arc<watch::Sender<State>>,
     accepting: JoinHandle<()>,
 }
 
 impl Proxy {
-    /// Starts a proxy in front of a Unix socket.
-    pub async fn start(socket: PathBuf) -> Self {
+    /// A proxy before the database at `url`.
+    pub async fn start(url: &str) -> Self {
+        let options = PgConnectOptions::from_str(url).expect("a database's URL");
+        let target = match options.get_socket() {
+            Some(folder) => Target::Socket(folder.join(format!(".s.PGSQL.{}", options.get_port()))),
+            None => Target::Tcp(format!("{}:{}", options.get_host(), options.get_port())),
+        };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a loopback port");
         let port = listener.local_addr().expect("an address").port();
-        let state = watch::Sender::default();
-        let accepting = tokio::spawn(accept(listener, socket, state.subscribe()));
-        Self { port, state, accepting }
+        let url = match &target {
+            Target::Socket(_) => {
+                let database = options.get_database().unwrap_or("postgres");
+                format!("postgres://{}@127.0.0.1:{port}/{database}", options.get_username())
+            }
+            Target::Tcp(_) => options.host("127.0.0.1").port(port).to_url_lossy().to_string(),
+        };
+        let state = Arc::<watch::Sender<State>>::default();
+        let accepting = tokio::spawn(accept(listener, target, Arc::clone(&state)));
+        Self { url, state, accepting }
     }
 
-    /// The URL of a PostgreSQL database behind the proxy.
-    pub fn postgres_url(&self, database: &str) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/{database}?sslmode=disable", self.port)
+    /// How to connect through it.
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     /// Changes the network.
@@ -59,9 +83,15 @@ impl Proxy {
         self.state.send_modify(|state| state.network = network);
     }
 
-    /// Leaves every open connection half open for good, as a firewall does that has lost its table; new ones are not touched.
-    pub fn forget(&self) {
-        self.state.send_modify(|state| state.forgotten += 1);
+    /// Leaves every connection there is half open for good, as a firewall does that has lost its table; new ones are as
+    /// good as ever.
+    pub fn freeze(&self) {
+        self.state.send_modify(|state| state.frozen = state.connections);
+    }
+
+    /// How many connections have been made through it.
+    pub fn connections(&self) -> usize {
+        self.state.borrow().connections
     }
 }
 
@@ -72,27 +102,30 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, socket: PathBuf, state: watch::Receiver<State>) {
+async fn accept(listener: TcpListener, target: Target, state: Arc<watch::Sender<State>>) {
     loop {
         let Ok((client, _)) = listener.accept().await else {
             // Out of descriptors, most likely.
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
-        tokio::spawn(carry(client, socket.clone(), state.clone()));
+        let mut number = 0;
+        state.send_modify(|state| {
+            number = state.connections;
+            state.connections += 1;
+        });
+        tokio::spawn(carry(client, target.clone(), Wire { state: state.subscribe(), number }));
     }
 }
 
 /// Carries one connection until either side ends it or the network resets it.
-async fn carry(mut client: TcpStream, socket: PathBuf, state: watch::Receiver<State>) {
+async fn carry(mut client: TcpStream, target: Target, wire: Wire) {
     let _ = client.set_nodelay(true);
-    let now = *state.borrow();
-    let mut resets = state.clone();
-    let refused = matches!(now.network, Network::Refusing | Network::Reset);
-    let wire = Wire { state, born: now.forgotten };
+    let mut state = wire.state.clone();
+    let refused = state.borrow().network == Network::Refusing;
     let carried = tokio::select! {
-        _ = resets.wait_for(|state| refused || state.network == Network::Reset) => false,
-        () = relay(&mut client, &socket, &wire) => true,
+        _ = state.wait_for(|state| refused || state.network == Network::Reset) => false,
+        () = relay(&mut client, &target, &wire) => true,
     };
     if !carried {
         // The other side sees a reset, not an orderly end.
@@ -100,15 +133,18 @@ async fn carry(mut client: TcpStream, socket: PathBuf, state: watch::Receiver<St
     }
 }
 
-async fn relay(client: &mut TcpStream, socket: &Path, wire: &Wire) {
+async fn relay(client: &mut TcpStream, target: &Target, wire: &Wire) {
     wire.heard().await;
     // Where nobody listens, the server is down, and the connection ends.
-    let Ok(mut server) = UnixStream::connect(socket).await else { return };
-    let (client_in, client_out) = client.split();
-    let (server_in, server_out) = server.split();
-    tokio::select! {
-        () = wire.pump(client_in, server_out) => {}
-        () = wire.pump(server_in, client_out) => {}
+    match target {
+        Target::Socket(path) => {
+            let Ok(server) = UnixStream::connect(path).await else { return };
+            wire.join(client, server.into_split()).await;
+        }
+        Target::Tcp(address) => {
+            let Ok(server) = TcpStream::connect(address).await else { return };
+            wire.join(client, server.into_split()).await;
+        }
     }
 }
 
@@ -116,17 +152,25 @@ async fn relay(client: &mut TcpStream, socket: &Path, wire: &Wire) {
 #[derive(Debug)]
 struct Wire {
     state: watch::Receiver<State>,
-    born: u64,
+    number: usize,
 }
 
 impl Wire {
     /// Waits until something comes through.
     async fn heard(&self) {
         let mut state = self.state.clone();
-        let carries = |state: &State| state.network != Network::Silent && state.forgotten == self.born;
+        let carries = |state: &State| state.network != Network::Silent && state.frozen <= self.number;
         if state.wait_for(carries).await.is_err() {
             // The proxy is gone, and the reset that it leaves behind ends the connection.
             std::future::pending::<()>().await;
+        }
+    }
+
+    async fn join(&self, client: &mut TcpStream, server: (impl AsyncRead + Unpin, impl AsyncWrite + Unpin)) {
+        let (client_in, client_out) = client.split();
+        tokio::select! {
+            () = self.pump(client_in, server.1) => {}
+            () = self.pump(server.0, client_out) => {}
         }
     }
 
@@ -146,11 +190,9 @@ impl Wire {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::UnixListener;
-
     use super::*;
 
-    async fn echo(listener: UnixListener) {
+    async fn echo(listener: TcpListener) {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
                 let (mut reader, mut writer) = stream.split();
@@ -165,12 +207,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_network_is_up_refusing_silent_forgetful_or_reset() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
-        tokio::spawn(echo(UnixListener::bind(&socket).unwrap()));
-        let proxy = Proxy::start(socket).await;
-        let connect = || TcpStream::connect(("127.0.0.1", proxy.port));
+    async fn a_network_is_up_refusing_silent_frozen_or_reset() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("postgres://user@{}/database", listener.local_addr().unwrap());
+        tokio::spawn(echo(listener));
+        let proxy = Proxy::start(&url).await;
+        let port = PgConnectOptions::from_str(proxy.url()).unwrap().get_port();
+        let connect = || TcpStream::connect(("127.0.0.1", port));
         let mut stream = connect().await.unwrap();
         assert_eq!(asked(&mut stream, 1).await.unwrap(), 1);
 
@@ -188,7 +231,7 @@ mod tests {
         assert_eq!(stream.read_u8().await.unwrap(), 4, "what was lost is sent again");
         assert_eq!(new.read_u8().await.unwrap(), 4);
 
-        proxy.forget();
+        proxy.freeze();
         let silence = tokio::time::timeout(Duration::from_millis(200), asked(&mut new, 7)).await;
         assert!(silence.is_err(), "{silence:?}");
         let mut stream = connect().await.unwrap();
@@ -198,5 +241,6 @@ mod tests {
         assert!(asked(&mut new, 5).await.is_err());
         assert!(asked(&mut stream, 5).await.is_err());
         assert!(asked(&mut connect().await.unwrap(), 6).await.is_err());
+        assert_eq!(proxy.connections(), 5);
     }
 }

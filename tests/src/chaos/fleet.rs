@@ -59,7 +59,7 @@ impl Fleet {
                 let server = Server::private().expect("PostgreSQL: `apt-get install -y postgresql`");
                 server.create(NAME).await;
                 for _ in 0..count {
-                    networks.push(Proxy::start(server.socket()).await);
+                    networks.push(Proxy::start(&server.url(NAME)).await);
                 }
                 let site = site.postgres(&server.url(NAME));
                 site.migrate().await;
@@ -237,7 +237,7 @@ fn daemon(site: &Site, number: usize, network: Option<&Proxy>) -> Daemon {
     match network {
         None => site.daemon_in(&name, "state"),
         Some(network) => {
-            let url = format!("database.postgres_url={}", network.postgres_url(NAME));
+            let url = format!("database.postgres_url={}", network.url());
             site.daemon(&name).with(&["--set", &url])
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use mcp_taskd_tests::daemon::{Daemon, Site, id_of};
 use mcp_taskd_tests::fake::FakeServer;
-use mcp_taskd_tests::postgres::Server;
+use mcp_taskd_tests::postgres::{self, TestDatabase};
 use mcp_taskd_tests::proxy::{Network, Proxy};
 use mcp_taskd_tests::wait::{PATIENCE, until, until_within};
 use serde_json::json;
@@ -22,22 +22,18 @@ struct Pair {
     second: Daemon,
     network: Proxy,
     _site: Site,
-    _server: Server,
+    _database: TestDatabase,
 }
 
-async fn pair(fake: &FakeServer) -> Option<Pair> {
-    let server = Server::private().or_else(|| {
-        eprintln!("not tested: TEST_DATABASE_URL names a server whose socket is not known, and there is no other");
-        None
-    })?;
-    server.create("taskd").await;
-    let network = Proxy::start(server.socket()).await;
+async fn pair(fake: &FakeServer) -> Pair {
+    let database = postgres::database().await;
+    let network = Proxy::start(database.url()).await;
     let site = site()
-        .postgres(&server.url("taskd"))
+        .postgres(database.url())
         .server_with("s", &fake.url, false, signed())
         .set("mcp_tasks.max_concurrent_polls", 64);
     site.migrate().await;
-    let url = format!("database.postgres_url={}", network.postgres_url("taskd"));
+    let url = format!("database.postgres_url={}", network.url());
     let mut first = site.daemon("first").with(&["--set", &url]);
     let mut second = site.daemon("second");
     tokio::join!(first.start(), second.start());
@@ -47,7 +43,7 @@ async fn pair(fake: &FakeServer) -> Option<Pair> {
         first.api.count("leases_held", &[]).await >= 8 && second.api.count("leases_held", &[]).await >= 8
     })
     .await;
-    Some(Pair { first, second, network, _site: site, _server: server })
+    Pair { first, second, network, _site: site, _database: database }
 }
 
 impl Pair {
@@ -84,7 +80,7 @@ impl Pair {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_is_cut_from_its_database_stops_within_its_lease_and_comes_back_31() {
     let fake = fake().await;
-    let Some(pair) = pair(&fake).await else { return };
+    let pair = pair(&fake).await;
     let cut = Instant::now();
     pair.network.set(Network::Reset);
     pair.the_second_takes_over(&fake, cut).await;
@@ -95,7 +91,7 @@ async fn a_daemon_that_is_cut_from_its_database_stops_within_its_lease_and_comes
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_whose_network_falls_silent_stops_within_its_lease_and_comes_back_31() {
     let fake = fake().await;
-    let Some(pair) = pair(&fake).await else { return };
+    let pair = pair(&fake).await;
     let cut = Instant::now();
     pair.network.set(Network::Silent);
     pair.the_second_takes_over(&fake, cut).await;
