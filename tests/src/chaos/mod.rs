@@ -189,6 +189,11 @@ impl Run<'_> {
         if polls(&self.servers) > before {
             self.report.wrong.push("tasks are called about that have ended".to_owned());
         }
+        // The dead are gone from the register: it took the same time as their tasks' takeover.
+        let workers = api.workers().await.expect("the register");
+        if workers.len() != self.fleet.count() {
+            self.report.wrong.push(format!("{} daemons run, on record are {workers:?}", self.fleet.count()));
+        }
     }
 
     /// Compares what is on record with what the servers and the clients know.
@@ -209,6 +214,9 @@ impl Run<'_> {
                 report.wrong.push(format!("{id} was {end}, and is now {:?}", by_id.get(id)));
             }
         }
+        // A submit that may be repeated is repeated until its outcome is known.
+        let unknown = rows.iter().filter(|row| row["server_name"] == "sure" && audit::outcome_is_unknown(row));
+        report.wrong.extend(unknown.map(|row| format!("a submit that may be repeated was not: {row}")));
         let cancelled: HashSet<&String> = ledger.cancelled.iter().collect();
         for (name, server) in self.servers {
             let journal = server.state.journal();
