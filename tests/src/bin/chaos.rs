@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use mcp_taskd_tests::chaos::{self, Ground, Plan};
 
-const USAGE: &str = "chaos --store postgres|sqlite [--daemons N] [--kills N] [--minutes M] [--seed N]";
+const USAGE: &str =
+    "chaos --store postgres|sqlite [--daemons N] [--kills N] [--minutes M] [--seed N] [--recovery-seconds N]";
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).is_some_and(|command| ["serve", "migrate"].contains(&command.as_str())) {
@@ -51,6 +52,7 @@ fn plan(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Plan> {
         daemons: 3,
         kills: 200,
         time: Duration::from_mins(60),
+        recovery: chaos::RECOVERY,
         seed: fastrand::u64(..1_000_000),
         verbose: true,
     };
@@ -67,6 +69,7 @@ fn plan(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Plan> {
             "--daemons" => daemons = Some(value()?.parse()?),
             "--kills" => plan.kills = value()?.parse()?,
             "--minutes" => plan.time = Duration::from_mins(value()?.parse()?),
+            "--recovery-seconds" => plan.recovery = Duration::from_secs(value()?.parse()?),
             "--seed" => plan.seed = value()?.parse()?,
             other => anyhow::bail!("unknown argument {other}"),
         }

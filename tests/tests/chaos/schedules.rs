@@ -13,6 +13,8 @@ async fn nothing_is_lost(ground: Ground, daemons: usize) {
         daemons,
         kills: 5,
         time: Duration::from_secs(9),
+        // Other tests run beside these.
+        recovery: chaos::RECOVERY * 3,
         seed: fastrand::u64(..1_000_000),
         verbose: false,
     };
