@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 /// How long a daemon may take to be ready, or to end after it was told to.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// The variable in a daemon's environment that has [`Daemon::life`], for a header that tells servers who asks.
+pub const LIFE: &str = "DAEMON_LIFE";
 /// How many of the last lines of a log a failed test shows.
 const LOG_LINES: usize = 200;
 
@@ -123,6 +125,13 @@ impl Site {
         self.folder.path()
     }
 
+    /// Leaves the folder behind.
+    #[must_use]
+    pub fn kept(mut self) -> Self {
+        self.folder.disable_cleanup(true);
+        self
+    }
+
     /// A daemon with a state directory of its own, named like itself.
     pub fn daemon(&self, name: &str) -> Daemon {
         self.daemon_in(name, name)
@@ -143,6 +152,7 @@ impl Site {
             arguments,
             folder: self.path().to_owned(),
             log: self.path().join(format!("{name}.log")),
+            lives: 0,
             child: None,
         }
     }
@@ -239,6 +249,7 @@ pub struct Daemon {
     arguments: Vec<String>,
     folder: PathBuf,
     log: PathBuf,
+    lives: u32,
     child: Option<Child>,
 }
 
@@ -253,6 +264,7 @@ impl Daemon {
             arguments: vec!["--set".to_owned(), format!("server.listen=127.0.0.1:{port}")],
             folder: folder.to_owned(),
             log: folder.with_extension("log"),
+            lives: 0,
             child: None,
         }
     }
@@ -269,7 +281,8 @@ impl Daemon {
         assert!(self.child.is_none(), "{} runs already", self.name);
         let log = std::fs::File::options().create(true).append(true).open(&self.log).expect("a log");
         let mut command = plain(&self.program, &self.folder);
-        command.args(&self.arguments).stdout(Stdio::null()).stderr(log);
+        self.lives += 1;
+        command.args(&self.arguments).env(LIFE, self.life()).stdout(Stdio::null()).stderr(log);
         self.child = Some(command.spawn().expect("a process"));
     }
 
@@ -284,6 +297,23 @@ impl Daemon {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         started.elapsed()
+    }
+
+    /// Its name and how often it was started.
+    pub fn life(&self) -> String {
+        format!("{}#{}", self.name, self.lives)
+    }
+
+    /// Whether it was started, and not seen to end since.
+    pub fn runs(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Its status, where it has ended by itself; it can be started again then.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        let status = self.child.as_mut()?.try_wait().expect("a status")?;
+        self.child = None;
+        Some(status)
     }
 
     /// The process id.
@@ -457,6 +487,11 @@ impl Api {
                 None => return Ok(tasks),
             }
         }
+    }
+
+    /// The newest hundred tasks.
+    pub async fn newest(&self) -> ApiResult<Vec<Value>> {
+        Ok(self.get("/api/tasks?limit=100").await?.as_array().cloned().unwrap_or_default())
     }
 
     /// Every event, oldest first.

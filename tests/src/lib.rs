@@ -1,10 +1,14 @@
 //! What the tests share: servers to talk to, databases to write to, processes to kill.
 
+pub mod audit;
 pub mod bench;
+pub mod chaos;
 pub mod daemon;
 pub mod fake;
 pub mod faulty;
+pub mod freeze;
 pub mod gate;
 pub mod postgres;
+pub mod proxy;
 pub mod scripted;
 pub mod wait;

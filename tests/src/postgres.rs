@@ -30,12 +30,12 @@ start() {
     postgres=$!
 }
 stop() {
-    kill -QUIT "$postgres" 2>/dev/null
+    kill -"$1" "$postgres" 2>/dev/null
     wait "$postgres"
 }
 start
-while read -r word; do "$word"; done
-stop
+while read -r word signal; do "$word" "$signal"; done
+stop QUIT
 rm -rf "$dir"
 "#;
 
@@ -146,7 +146,12 @@ impl Server {
 
     /// Stops a private server at once, as a crash of it does; [`Server::resume`] starts it again.
     pub fn crash(&self) {
-        self.tell("stop");
+        self.tell("stop QUIT");
+    }
+
+    /// Stops a private server as an operator does: sessions are ended, what is committed is written out.
+    pub fn shut_down(&self) {
+        self.tell("stop INT");
     }
 
     /// Starts a private server that was stopped.

@@ -27,13 +27,19 @@ pub(super) struct Balance {
 
 impl Balance {
     /// By how many tasks `own` exceeds an even share, if it does by more than `factor`.
-    pub(super) fn excess(fleet: &Fleet, own: usize, factor: f64) -> usize {
+    fn excess(fleet: &Fleet, own: usize, factor: f64) -> usize {
         let total = fleet.held_by_others + own as i64;
         if fleet.polling < 2 || total < FROM {
             return 0;
         }
         let share = (total as f64 / fleet.polling as f64).ceil();
         if own as f64 > share * factor { own - share as usize } else { 0 }
+    }
+
+    /// Whether more is held than an even share, or some of that was let go and the others have not said yet whether they took
+    /// it. Who claimed then would take back at once what nobody owns meanwhile.
+    pub(super) fn holds_back(&self, fleet: &Fleet, own: usize) -> bool {
+        self.let_go.is_some() || Self::excess(fleet, own, 1.0) > 0
     }
 
     /// How many tasks to let go now: once the others have published since the last time, and ever more rarely where
@@ -79,6 +85,16 @@ mod tests {
         assert_eq!(balance.let_go(&fleet(0, 1), 100), 50);
         assert_eq!(balance.let_go(&fleet(0, 1), 50), 0, "it may have taken them, and has not said so yet");
         assert_eq!(balance.let_go(&fleet(50, 2), 50), 0, "even");
+    }
+
+    #[test]
+    fn what_was_let_go_is_left_to_the_others_until_they_have_published() {
+        let mut balance = Balance::default();
+        assert!(!balance.holds_back(&fleet(0, 1), 20), "a small fleet, where everybody takes what there is");
+        assert_eq!(balance.let_go(&fleet(0, 1), 40), 20);
+        assert!(balance.holds_back(&fleet(0, 1), 20), "those that nobody owns are among the forty");
+        assert_eq!(balance.let_go(&fleet(20, 2), 20), 0);
+        assert!(!balance.holds_back(&fleet(20, 2), 20), "they were taken");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+use super::gate::Gates;
 use super::http_sse::{event, stream_of};
 use super::tools::{Core, Incoming, SharedCore, message, tool_error};
 use super::{Era, FakeOptions};
@@ -64,7 +65,12 @@ pub struct Called {
     pub task_id: Option<String>,
     /// The request's headers.
     pub headers: HeaderMap,
+    /// Who called, where the header [`CALLER`] says so.
+    pub caller: Option<String>,
 }
+
+/// The header that tells callers apart.
+pub const CALLER: &str = "x-daemon";
 
 /// The server's state: the core's tasks and counters, faults, sessions.
 #[derive(Debug)]
@@ -73,6 +79,8 @@ pub struct FakeState {
     pub core: SharedCore,
     /// What goes wrong.
     pub faults: Faults,
+    /// Calls that are held, where [`FakeOptions::journal`] asks for a journal.
+    pub gates: Gates,
     options: FakeOptions,
     journal: Mutex<Vec<Called>>,
     /// Sessions of an older generation are unknown.
@@ -131,9 +139,10 @@ impl FakeState {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note(&self, incoming: &Incoming<'_>, headers: &HeaderMap) {
+    /// Adds a tool call to the journal, where there is one.
+    fn note(&self, incoming: &Incoming<'_>, headers: &HeaderMap) -> Option<Called> {
         if !self.options.journal {
-            return;
+            return None;
         }
         let params: serde_json::Value =
             incoming.params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
@@ -142,8 +151,10 @@ impl FakeState {
             tool: params["name"].as_str().unwrap_or_default().to_owned(),
             task_id: params["arguments"]["task_id"].as_str().map(str::to_owned),
             headers: headers.clone(),
+            caller: headers.get(CALLER).and_then(|caller| caller.to_str().ok()).map(str::to_owned),
         };
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner).push(called);
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner).push(called.clone());
+        Some(called)
     }
 
     fn knows(&self, session: &str) -> bool {
@@ -172,6 +183,7 @@ impl FakeServer {
             core,
             faults: Faults::default(),
             era: Mutex::new(options.era),
+            gates: Gates::default(),
             options,
             journal: Mutex::default(),
             generation: AtomicU64::new(1),
@@ -239,8 +251,9 @@ async fn receive(State(state): State<Arc<FakeState>>, headers: HeaderMap, body: 
     if method == "subscriptions/listen" && state.era() == Era::Modern {
         return state.listen();
     }
-    if method == "tools/call" {
-        state.note(&incoming, &headers);
+    let called = if method == "tools/call" { state.note(&incoming, &headers) } else { None };
+    if let Some(called) = &called {
+        state.gates.pass(called, false).await;
     }
     let faulty = method == "tools/call" || state.faults.everywhere.load(Ordering::Relaxed);
     let executed_first = state.faults.after_execution.load(Ordering::Relaxed);
@@ -251,6 +264,9 @@ async fn receive(State(state): State<Arc<FakeState>>, headers: HeaderMap, body: 
         return fault;
     }
     let result = state.core.dispatch(method, incoming.params);
+    if let Some(called) = &called {
+        state.gates.pass(called, true).await;
+    }
     if faulty
         && executed_first
         && let Some(fault) = fault(&state, &headers).await

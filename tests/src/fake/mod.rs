@@ -1,5 +1,6 @@
 //! A fake MCP server with background tasks: fast, faulty on demand, and with a record of the truth of its own.
 
+mod gate;
 mod http;
 mod http_sse;
 mod script;
@@ -7,7 +8,8 @@ mod stdio;
 mod task;
 mod tools;
 
-pub use http::{Called, FakeServer, FakeState, Faults};
+pub use gate::{Gate, Gates};
+pub use http::{CALLER, Called, FakeServer, FakeState, Faults};
 pub use http_sse::{Endpoint, FakeSse, SseFaults, SseState};
 pub use script::{End, Script};
 pub use stdio::serve_stdio;

@@ -133,7 +133,7 @@ impl FakeTask {
         text
     }
 
-    fn truth(&self) -> Truth {
+    pub(super) fn truth(&self) -> Truth {
         Truth {
             id: self.id.clone(),
             idempotency_key: self.idempotency_key.clone(),

@@ -89,7 +89,7 @@ impl Core {
 
     /// The truth about one task.
     pub fn find(&self, remote_id: &str) -> Option<Truth> {
-        self.truths().into_iter().find(|truth| truth.id == remote_id)
+        self.tasks.find(remote_id).map(|task| task.truth())
     }
 
     /// Forgets a task, as a server that lost its memory.

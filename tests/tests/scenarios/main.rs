@@ -1,7 +1,6 @@
 //! The daemon as its operators have it: processes that are killed, stopped and started, and servers that fail, on both stores.
 
 mod agents;
-mod audit;
 mod cli;
 mod configuration;
 mod databases;
@@ -15,6 +14,7 @@ mod startup;
 mod stdio;
 mod supervisor;
 
+use mcp_taskd_tests::audit;
 use mcp_taskd_tests::daemon::Site;
 use mcp_taskd_tests::fake::{FakeOptions, FakeServer};
 

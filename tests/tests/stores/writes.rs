@@ -14,6 +14,7 @@ behaviours! {
     stale_lease_cannot_overwrite_a_result_53_55,
     a_terminal_status_never_changes_and_tells_once,
     answers_come_in_the_order_given_and_events_for_changed_rows_only,
+    of_writes_of_one_row_in_a_batch_the_one_at_its_epoch_takes_effect_and_tells_3,
     one_bad_write_refuses_the_batch_and_a_split_saves_the_others_34,
     releases_and_touches_are_nothing_that_the_user_sees,
     errors_are_kept_set_and_cleared_as_said,
@@ -98,6 +99,24 @@ async fn answers_come_in_the_order_given_and_events_for_changed_rows_only(bench:
     assert_eq!((last.user_id.as_str(), last.thread_id.as_str()), ("user", "thread"));
     assert_eq!((last.status.as_str(), last.created_at), ("failed", T0 + 2));
     assert!(events.windows(2).all(|pair| pair[0].sequence < pair[1].sequence));
+}
+
+/// A row that was freed and claimed again while the store was away has an older write still waiting in the same batch.
+async fn of_writes_of_one_row_in_a_batch_the_one_at_its_epoch_takes_effect_and_tells_3(bench: &Bench) {
+    let worker = bench.worker("w").await;
+    for (id, newest_first) in [("a", false), ("b", true)] {
+        let task = bench.held(&worker, id).await;
+        let old = TaskWrite { epoch: task.lease_epoch - 1, ..answered(&task, Status::Failed) };
+        let older = TaskWrite { epoch: task.lease_epoch - 2, ..answered(&task, Status::Completed) };
+        let mut batch = vec![older, old, answered(&task, Status::Completed)];
+        let mut expected = vec![Applied::Stale, Applied::Stale, Applied::Done { epoch: 3 }];
+        if newest_first {
+            (batch, expected) = (batch.into_iter().rev().collect(), expected.into_iter().rev().collect());
+        }
+        assert_eq!(bench.store.apply(&worker, &batch).await.unwrap(), expected);
+        assert_eq!(bench.kinds(id).await, ["submitted", "completed"]);
+        assert_eq!(bench.get(id).await.status, Status::Completed);
+    }
 }
 
 async fn one_bad_write_refuses_the_batch_and_a_split_saves_the_others_34(bench: &Bench) {

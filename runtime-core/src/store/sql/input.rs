@@ -49,11 +49,11 @@ pub(super) fn writes(writes: &[TaskWrite]) -> String {
     json(&writes.iter().map(input).collect::<Vec<_>>())
 }
 
-/// The events of those writes that `changed` names, in the order of their ids.
-pub(super) fn events<'a>(writes: &'a [TaskWrite], changed: impl Fn(&str) -> bool) -> Option<String> {
+/// The events of those writes that took effect, in the order of their ids.
+pub(super) fn events<'a>(writes: &'a [TaskWrite], took_effect: impl Fn(&TaskWrite) -> bool) -> Option<String> {
     let mut emitted: Vec<Emitted<'a>> = writes
         .iter()
-        .filter(|write| changed(&write.id))
+        .filter(|write| took_effect(write))
         .flat_map(|write| {
             write.change.events.iter().map(|event| Emitted { id: &write.id, kind: event.as_str(), at: write.change.at })
         })

@@ -52,8 +52,7 @@ impl Leases for SqlStore {
 
     async fn apply(&self, worker: &WorkerId, writes: &[TaskWrite]) -> Result<Vec<Applied>> {
         let epochs = self.write(Some(worker), writes, false).await?;
-        let applied =
-            |write: &TaskWrite| epochs.get(&*write.id).map_or(Applied::Stale, |&epoch| Applied::Done { epoch });
+        let applied = |write| given(&epochs, write).map_or(Applied::Stale, |epoch| Applied::Done { epoch });
         Ok(writes.iter().map(applied).collect())
     }
 
@@ -81,7 +80,7 @@ impl SqlStore {
         let values = [owner.map(|owner| &**owner).into(), (&batch).into(), freed_intent.into()];
         let follow = |rows: &[SqlRow]| {
             let changed = epochs(rows)?;
-            Ok(input::events(writes, |id| changed.contains_key(id)))
+            Ok(input::events(writes, |write| given(&changed, write).is_some()))
         };
         let rows = self.engine.fetch_following(Lane::Write, Sql::Apply, &values, Some(&follow)).await?;
         epochs(&rows)
@@ -111,6 +110,12 @@ impl SqlStore {
             tracing::warn!(%error, task = id, "quarantine failed");
         }
     }
+}
+
+/// The epoch that a write has given its row. A row that was freed and claimed again while the store was away may be written
+/// twice in one batch, and only the write at its epoch takes effect.
+fn given(epochs: &HashMap<String, i64>, write: &TaskWrite) -> Option<i64> {
+    epochs.get(&*write.id).copied().filter(|epoch| *epoch == write.epoch + 1)
 }
 
 fn epochs(rows: &[SqlRow]) -> Result<HashMap<String, i64>> {

@@ -211,7 +211,7 @@ impl Sql {
                     WHERE {apply_guard} RETURNING t.id, t.user_id, t.thread_id, t.lease_epoch),
                 emitted AS (INSERT INTO task_events (task_id, user_id, thread_id, kind, status, created_at)
                     SELECT c.id, c.user_id, c.thread_id, e.kind, i.status, i.at FROM changed AS c
-                    JOIN input AS i ON i.id = c.id
+                    JOIN input AS i ON i.id = c.id AND i.epoch = c.lease_epoch - 1
                     CROSS JOIN LATERAL json_array_elements_text(i.events) WITH ORDINALITY AS e (kind, place)
                     ORDER BY c.id, e.place)
                 SELECT id, lease_epoch FROM changed",

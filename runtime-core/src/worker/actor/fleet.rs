@@ -7,16 +7,16 @@ use std::time::Duration;
 use super::Actor;
 use crate::store::{Result, WorkerId};
 use crate::task::Status;
-use crate::worker::balance::{self, Balance};
+use crate::worker::balance;
 use crate::worker::held::Phase;
 use crate::worker::lanes::Slot;
 use crate::worker::message::Message;
 use crate::worker::{Incarnation, heartbeat};
 
 impl Actor {
-    /// Whether more is held than an even share.
+    /// Whether what is due is for the others to claim, as long as it is not late.
     pub(super) fn above_share(&self) -> bool {
-        Balance::excess(&self.fleet, self.held.len(), 1.0) > 0
+        self.balance.holds_back(&self.fleet, self.held.len())
     }
 
     /// Lets the tasks due last go, where the share is exceeded.
