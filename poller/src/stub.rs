@@ -14,6 +14,7 @@ use mcp_taskd_core::store::{
 use mcp_taskd_core::task::{Policy, Status, TaskRecord};
 use mcp_taskd_core::upstream::{CallError, CallErrorKind, Scope};
 use serde_json::value::RawValue;
+use tokio::sync::broadcast;
 
 use crate::auth::Authenticator;
 use crate::daemon::{Daemon, Tasks, Tools};
@@ -140,6 +141,10 @@ impl Tasks for Stub {
     async fn input(&self, access: &Access, id: &str, _: &RawValue) -> Result<TaskRecord, ServiceError> {
         self.find(access, id)?;
         Err(ServiceError::Conflict("the task does not wait for input".into()))
+    }
+
+    fn threads(&self) -> broadcast::Receiver<Arc<str>> {
+        broadcast::channel(1).1
     }
 }
 

@@ -8,11 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mcp_taskd_core::clock::Millis;
 use mcp_taskd_core::store::{
-    Applied, CancelRequest, ClaimOrder, EventRecord, Heartbeat, Inserted, Intents, Leases, NewHandle, NewIntent, Owned,
-    Page, Queries, Recorded, Registry, Result, RowState, SharedStore, StoreError, StoreErrorKind, StoreStats,
-    TaskFilter, TaskWrite, WorkerId, WorkerInfo, Workers,
+    Applied, CancelRequest, ClaimOrder, EventRecord, Heartbeat, Inserted, Intents, Leases, NewHandle, NewIntent, News,
+    Owned, Page, Queries, Recorded, Registry, Result, RowState, SharedStore, StoreError, StoreErrorKind, StoreStats,
+    TaskFilter, TaskWrite, Wakeup, Wakeups, WorkerId, WorkerInfo, Workers,
 };
 use mcp_taskd_core::task::{TaskRecord, Tracked};
+use tokio::sync::broadcast;
 
 /// What happens to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,6 +210,21 @@ impl Intents for Faulty {
 
     async fn make_due(&self, id: &str, now: Millis) -> Result<Option<TaskRecord>> {
         self.inner.make_due(id, now).await
+    }
+}
+
+#[async_trait]
+impl Wakeups for Faulty {
+    fn wake(&self, what: Wakeup) {
+        self.inner.wake(what);
+    }
+
+    fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
+        self.inner.wakeups()
+    }
+
+    async fn news(&self, after: i64, limit: u32) -> Result<News> {
+        self.inner.news(after, limit).await
     }
 }
 

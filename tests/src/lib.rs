@@ -4,5 +4,6 @@ pub mod daemon;
 pub mod fake;
 pub mod faulty;
 pub mod postgres;
+pub mod proxy;
 pub mod scripted;
 pub mod wait;

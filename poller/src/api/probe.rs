@@ -108,6 +108,7 @@ async fn checks(api: &Api) -> Vec<Check> {
     if reachable {
         checks.push(schema(api).await);
         checks.push(workers(api).await);
+        checks.extend(wakeups(api));
     }
     let problems = daemon.tools.last_problems();
     checks.push(if problems.is_empty() {
@@ -143,6 +144,13 @@ async fn workers(api: &Api) -> Check {
         }
         _ => Check::new("pollers", Health::Warning, "the store does not answer".to_owned()),
     }
+}
+
+/// They only shorten waiting, so that it is no reason to be unready.
+fn wakeups(api: &Api) -> Option<Check> {
+    let heard = api.daemon.queries.hears_others()?;
+    let lost = "other processes are not heard; they are looked after once a second".to_owned();
+    Some(if heard { Check::new("wakeups", Health::Ok, None) } else { Check::new("wakeups", Health::Warning, lost) })
 }
 
 fn answer(good: bool, text: &'static str) -> Response {

@@ -10,12 +10,14 @@ mod error;
 pub mod memory;
 mod model;
 pub mod sql;
+mod wakeup;
 
 pub use error::{StoreError, StoreErrorKind};
 pub use model::{
     Applied, CancelRequest, ClaimOrder, EventRecord, Heartbeat, Inserted, NewHandle, NewIntent, Owned, Page, Recorded,
     RowState, StoreStats, TaskFilter, TaskWrite, WorkerId, WorkerInfo, WorkerRecord, Workers,
 };
+pub use wakeup::{News, Wakeup, Wakeups};
 
 use std::sync::Arc;
 
@@ -28,9 +30,9 @@ use crate::task::{TaskRecord, Tracked};
 pub type Result<T> = std::result::Result<T, StoreError>;
 
 /// Everything the daemon asks of its store.
-pub trait Store: Registry + Leases + Intents + Queries {}
+pub trait Store: Registry + Leases + Intents + Queries + Wakeups {}
 
-impl<T: Registry + Leases + Intents + Queries> Store for T {}
+impl<T: Registry + Leases + Intents + Queries + Wakeups> Store for T {}
 
 /// A store shared by the parts of a process.
 pub type SharedStore = Arc<dyn Store>;
@@ -134,6 +136,11 @@ pub trait Queries: Send + Sync {
 
     /// Figures for metrics, each count bounded by `cap`.
     async fn stats(&self, now: Millis, degraded_after: i64, cap: i64) -> Result<StoreStats>;
+
+    /// Whether wake-ups of other processes arrive here; `None` where nobody listens, or where there is nothing to hear.
+    fn hears_others(&self) -> Option<bool> {
+        None
+    }
 
     /// Whether the store answers; used by readiness.
     async fn ping(&self) -> Result<()>;

@@ -55,6 +55,7 @@ pub(super) async fn run(context: Arc<Context>, messages: mpsc::UnboundedSender<M
                     let _ = messages.send(Message::Fleet(fleet));
                     if freed > 0 {
                         let _ = messages.send(Message::Wake);
+                        context.announce_due();
                     }
                 }
                 Err(error) => tracing::warn!(%error, "the other workers cannot be looked after"),

@@ -104,6 +104,12 @@ impl Bench {
         self.sql.as_ref().expect("a SQL store")
     }
 
+    /// The names of the statements whose text has this in it.
+    pub(crate) fn statements_with(&self, text: &str) -> Vec<&'static str> {
+        let statements = self.sql().statements();
+        statements.iter().filter(|(_, sql)| sql.to_uppercase().contains(text)).map(|(name, _)| *name).collect()
+    }
+
     /// A statement's text by its name.
     pub(crate) fn statement(&self, name: &str) -> String {
         let statements = self.sql().statements();

@@ -13,4 +13,5 @@ mod postgres;
 mod queries;
 mod sqlite;
 mod takeover;
+mod wakeups;
 mod writes;

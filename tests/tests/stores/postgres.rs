@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 use crate::bench::{Bench, T0, handle, info, intent, order};
 
 /// A connection of the test's own.
-async fn connect(bench: &Bench) -> PgConnection {
+pub(crate) async fn connect(bench: &Bench) -> PgConnection {
     PgConnection::connect(bench.database.as_ref().expect("a database").url()).await.expect("connects")
 }
 
@@ -148,7 +148,7 @@ async fn a_claim_and_a_mark_dead_are_serialised_39() {
 }
 
 /// Until so many backends of this database wait for a lock.
-async fn wait_for_waiters(bench: &Bench, count: i64) {
+pub(crate) async fn wait_for_waiters(bench: &Bench, count: i64) {
     let mut connection = connect(bench).await;
     let waiting =
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";

@@ -4,10 +4,12 @@ mod intents;
 mod leases;
 mod queries;
 mod registry;
+mod wakeups;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::wakeup::Channel;
 use super::{EventRecord, WorkerId, WorkerRecord};
 use crate::clock::{Clock, Millis};
 use crate::task::{EventKind, Status, TaskRecord};
@@ -19,6 +21,7 @@ use crate::task::{EventKind, Status, TaskRecord};
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
+    wakeups: Channel,
 }
 
 #[derive(Debug)]
@@ -38,7 +41,7 @@ impl MemoryStore {
             events: Vec::new(),
             lots: fastrand::Rng::with_seed(0),
         };
-        Self { clock, state: Mutex::new(state) }
+        Self { clock, state: Mutex::new(state), wakeups: Channel::default() }
     }
 
     fn now_ms(&self) -> Millis {

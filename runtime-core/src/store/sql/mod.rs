@@ -5,6 +5,7 @@ mod input;
 mod intents;
 mod leases;
 mod migrate;
+mod notify;
 mod postgres;
 mod queries;
 mod registry;
@@ -12,6 +13,7 @@ mod rows;
 mod sqlite;
 mod statements;
 mod templates;
+mod wakeups;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,22 +1,32 @@
 //! PostgreSQL: a pool for statements, and connections of their own for heartbeats.
 
+use std::io;
 use std::str::FromStr as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sqlx::Executor as _;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgTypeInfo};
+use sqlx::{Connection as _, Executor as _, Row as _};
+use tokio::time::{Instant, timeout};
 
 use super::engine::{Failed, Lane, SqlRow, Value, postgres_query};
+use super::notify::Wire;
 use crate::store::{StoreError, StoreErrorKind};
 
 /// How long a caller waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections for heartbeats and what belongs to them.
 const PULSE_CONNECTIONS: u32 = 2;
-/// The server ends what takes too long; a time-out on this side could fall between a commit and its answer (FAILURES 19).
-/// They are connection options, so that they hold without session state.
+/// How long an idle connection may take to show that it is one.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+/// How much longer than the server may work on a statement its answer is waited for: only a connection that is half open
+/// takes so long.
+const ANSWER_MARGIN: Duration = Duration::from_secs(4);
+/// How long an answer is waited for where the server sets no bound.
+const UNBOUNDED_PATIENCE: Duration = Duration::from_mins(2);
+/// The server ends what takes too long; this side waits longer than that, so that no time-out of its own falls between a
+/// commit and its answer (FAILURES 19). They are connection options, so that they hold without session state.
 const SERVER_TIMEOUTS: [(&str, &str); 3] =
     [("statement_timeout", "10s"), ("lock_timeout", "5s"), ("idle_in_transaction_session_timeout", "10s")];
 
@@ -25,6 +35,26 @@ const SERVER_TIMEOUTS: [(&str, &str); 3] =
 pub(super) struct Postgres {
     pool: PgPool,
     pulse: PgPool,
+    wakeups: Wire,
+    /// How long the answer to a statement is waited for.
+    patience: Duration,
+    doubt: Doubt,
+}
+
+/// Since when connections are in doubt: where one turned out to be half open, those that were made before it was noticed may
+/// be so too, and each would cost its own time-out.
+#[derive(Debug, Clone, Default)]
+struct Doubt(Arc<Mutex<Option<Instant>>>);
+
+impl Doubt {
+    fn raise(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn concerns(&self, age: Duration) -> bool {
+        let raised = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        raised.is_some_and(|raised| raised.elapsed() <= age)
+    }
 }
 
 impl Postgres {
@@ -39,18 +69,37 @@ impl Postgres {
         if options.get_application_name().is_none() {
             options = options.application_name("mcp-taskd");
         }
-        let pool = |connections: u32| {
-            PgPoolOptions::new()
-                .max_connections(connections.max(1))
-                .acquire_timeout(ACQUIRE_TIMEOUT)
-                .connect_lazy_with(options.clone())
+        let doubt = Doubt::default();
+        let pool = |connections: u32| pool(&doubt, connections).connect_lazy_with(options.clone());
+        let mut postgres = Self {
+            pool: pool(max_connections),
+            pulse: pool(PULSE_CONNECTIONS),
+            wakeups: Wire::new(options.clone()),
+            patience: UNBOUNDED_PATIENCE,
+            doubt,
         };
-        let postgres = Self { pool: pool(max_connections), pulse: pool(PULSE_CONNECTIONS) };
-        postgres
-            .connection(Lane::Write)
-            .await
-            .map_err(|failed| StoreError::new(failed.kind, "connect", failed.message))?;
+        let failed = |failed: Failed| StoreError::new(failed.kind, "connect", failed.message);
+        match postgres.statement_timeout().await.map_err(failed)? {
+            Some(bound) => postgres.patience = bound + ANSWER_MARGIN,
+            None => tracing::warn!(
+                "the PostgreSQL server bounds no statement of this program: it, or a pooler before it, does not take \
+                statement_timeout as a connection option; set it for the role"
+            ),
+        }
         Ok(postgres)
+    }
+
+    /// How long the server lets a statement of ours take.
+    async fn statement_timeout(&self) -> Result<Option<Duration>, Failed> {
+        let mut connection = self.connection(Lane::Write).await?;
+        let sql = sqlx::raw_sql("SELECT setting FROM pg_settings WHERE name = 'statement_timeout'");
+        let read = async { connection.fetch_one(sql).await?.try_get::<String, _>(0) };
+        let setting = read.await.map_err(|error| classify(&error, Lane::Read))?;
+        Ok(setting.parse().ok().filter(|ms| *ms > 0).map(Duration::from_millis))
+    }
+
+    pub(super) fn wakeups(&self) -> &Wire {
+        &self.wakeups
     }
 
     /// A connection, which nothing but the next statement may hold (FAILURES 18).
@@ -63,14 +112,21 @@ impl Postgres {
     /// commit, and only then is it known.
     pub(super) async fn fetch(&self, lane: Lane, sql: Arc<str>, values: &[Value<'_>]) -> Result<Vec<SqlRow>, Failed> {
         let mut connection = self.connection(lane).await?;
-        match postgres_query(sql, values).fetch_all(&mut *connection).await {
-            Ok(rows) => Ok(rows.into_iter().map(SqlRow::Postgres).collect()),
-            Err(error) => {
+        let answer = timeout(self.patience, postgres_query(sql, values).fetch_all(&mut *connection)).await;
+        match answer {
+            Ok(Ok(rows)) => Ok(rows.into_iter().map(SqlRow::Postgres).collect()),
+            Ok(Err(error)) => {
                 let failed = classify(&error, lane);
                 if failed.evict {
                     connection.close_on_drop();
                 }
                 Err(failed)
+            }
+            Err(_) => {
+                // Never back to the pool: its answer may still come (FAILURES 19).
+                drop(connection.detach());
+                self.doubt.raise();
+                Err(classify(&unanswered(), lane))
             }
         }
     }
@@ -86,9 +142,39 @@ impl Postgres {
     }
 
     pub(super) async fn close(&self) {
+        self.wakeups.close();
         self.pool.close().await;
         self.pulse.close().await;
     }
+}
+
+/// Connections that are tried before each use.
+fn pool(doubt: &Doubt, connections: u32) -> PgPoolOptions {
+    let doubt = doubt.clone();
+    PgPoolOptions::new()
+        .max_connections(connections.max(1))
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        // The driver's own test would wait on a half-open connection for as long as the caller can.
+        .test_before_acquire(false)
+        .before_acquire(move |connection, about| {
+            let doubt = doubt.clone();
+            Box::pin(async move {
+                if doubt.concerns(about.age) {
+                    return Ok(false);
+                }
+                match timeout(PING_TIMEOUT, connection.ping()).await {
+                    Ok(answered) => Ok(answered.is_ok()),
+                    Err(_) => {
+                        doubt.raise();
+                        Err(unanswered())
+                    }
+                }
+            })
+        })
+}
+
+fn unanswered() -> sqlx::Error {
+    sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "the server does not answer on this connection"))
 }
 
 /// Sorts an error by its SQLSTATE.

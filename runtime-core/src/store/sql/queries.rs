@@ -115,6 +115,13 @@ impl Queries for SqlStore {
         }
     }
 
+    fn hears_others(&self) -> Option<bool> {
+        match self.engine.database() {
+            Database::Sqlite(_) => None,
+            Database::Postgres(postgres) => postgres.wakeups().hears(),
+        }
+    }
+
     fn backend(&self) -> &'static str {
         match self.engine.database() {
             Database::Sqlite(_) => "sqlite",

@@ -61,7 +61,7 @@ catalogue! {
     ClaimPolls, ClaimCancels, Quarantine, Owned, LoadOwned, Apply, InsertEvents, Inspect,
     InsertIntent, FindByKey, RecordSubmitted, DiscardIntent, IsTracked, RequestCancel, MakeDue,
     FindTask, TasksOfThread, TasksOfUser, TasksInStatus, TasksActive, Tasks,
-    EventsOfTask, EventsOfThread, EventsOfUser, Events,
+    EventsOfTask, EventsOfThread, EventsOfUser, Events, News,
     CountTasks, CountDegraded, CountDue, CountWorkers, Ping, SchemaVersion,
 }
 

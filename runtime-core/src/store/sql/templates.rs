@@ -344,6 +344,11 @@ impl Sql {
                 "tttitii",
                 "SELECT {now_ms} AS now_ms, * FROM task_events WHERE {event_filter}",
             ),
+            Self::News => Template::same(
+                "news",
+                "ii",
+                "SELECT sequence, task_id, thread_id FROM task_events WHERE sequence > $1 ORDER BY sequence DESC LIMIT $2",
+            ),
             // Counts look at no more than a cap of index entries each. The range instead of an equality keeps the order, and with
             // it the planner, on the one index that has it (FAILURES 35).
             Self::CountTasks => Template::same(

@@ -73,7 +73,9 @@ impl Actor {
             let left = async {
                 self.context.store.mark_dead(&worker.id, &worker.id, None).await?;
                 worker.leave();
-                takeover::free_all(&self.context).await?;
+                if takeover::free_all(&self.context).await? > 0 {
+                    self.context.announce_due();
+                }
                 self.context.store.delete_dead().await
             };
             match left.await {

@@ -22,7 +22,7 @@ use super::lanes::{Lanes, Slot};
 use super::message::Message;
 use super::takeover::Fleet;
 use super::writer::Order;
-use super::{Context, Incarnation, Live, takeover, writer};
+use super::{Context, Incarnation, Live, takeover, wakeups, writer};
 use crate::task::Tracked;
 use drain::Drain;
 
@@ -110,6 +110,7 @@ impl Actor {
             tokio::spawn(writer::run(Arc::clone(&self.context), orders, self.messages.clone()));
         }
         let takeover = tokio::spawn(takeover::run(Arc::clone(&self.context), self.messages.clone()));
+        let wakeups = tokio::spawn(wakeups::run(Arc::clone(&self.context), self.messages.clone()));
         self.start_heartbeat();
         loop {
             self.context.beat_ms.store(self.context.boot().as_millis() as i64, Ordering::Relaxed);
@@ -136,6 +137,7 @@ impl Actor {
             }
         }
         takeover.abort();
+        wakeups.abort();
         self.retire().await;
     }
 
@@ -222,7 +224,10 @@ impl Actor {
             Message::Renewed => self.renewed(),
             Message::Refused(worker) => self.reborn(&worker),
             Message::Reborn(incarnation) => self.registered(incarnation),
-            Message::Fleet(fleet) => self.fleet = fleet,
+            Message::Fleet(fleet) => {
+                self.context.fleet.store(fleet.polling, Ordering::Relaxed);
+                self.fleet = fleet;
+            }
             Message::Drain { grace, reply } => self.begin_drain(grace, reply),
         }
     }

@@ -46,7 +46,7 @@ impl Actor {
         let TaskWrite { id, change, .. } = write;
         let current = self.held.get(&id).is_some_and(|held| matches!(held.phase, Phase::Writing(t) if t == ticket));
         if matches!(result, Written::Done(_)) && change.kind != ChangeKind::Touch {
-            let _ = self.context.changes.send(Arc::clone(&id));
+            self.context.announce(&id);
         }
         if !current {
             return;
@@ -62,6 +62,9 @@ impl Actor {
                 self.lose(&id, "stale");
             }
             Written::Done(_) if change.release => {
+                if !change.status.is_terminal() && !self.is_far(change.next_due_at) {
+                    self.context.announce_due();
+                }
                 if let Some(held) = self.held.remove(&id)
                     && change.status.is_terminal()
                 {

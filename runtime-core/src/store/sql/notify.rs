@@ -1,0 +1,201 @@
+//! Wake-ups between processes by PostgreSQL's `LISTEN` and `NOTIFY`.
+//!
+//! A `NOTIFY` serialises the commits of whoever sends one, so none is part of a write: one task of its own, on a connection of
+//! its own, sends at most one statement every few milliseconds, whatever happened meanwhile (FAILURES 8). The listener hears
+//! its own name called now and then; when it does not, it takes another connection, and tells its process to look once, since
+//! nobody knows what it missed (FAILURES 7).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _};
+use tokio::sync::{Notify, broadcast};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::store::wakeup::{Channel, Wakeup};
+
+/// Between two statements of a sender.
+const SEND_EVERY: Duration = Duration::from_millis(50);
+/// How long a listener hears nothing before it calls its own name.
+const PING_EVERY: Duration = Duration::from_secs(15);
+/// How long anything on these connections may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two attempts to connect, at first and at most.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+
+const CHANNELS: [(Wakeup, &str); 2] = [(Wakeup::Due, "mcp_taskd_due"), (Wakeup::Changed, "mcp_taskd_changed")];
+
+/// The wake-ups of one database. Connections are opened when they are first needed.
+#[derive(Debug)]
+pub(super) struct Wire {
+    shared: Arc<Shared>,
+    tasks: Mutex<Tasks>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: PgConnectOptions,
+    heard: Channel,
+    to_send: [AtomicBool; CHANNELS.len()],
+    sends: Notify,
+    hears: AtomicBool,
+}
+
+/// They end with the store.
+#[derive(Debug, Default)]
+struct Tasks {
+    sends: bool,
+    listens: bool,
+    running: JoinSet<()>,
+}
+
+impl Wire {
+    pub(super) fn new(options: PgConnectOptions) -> Self {
+        let shared = Shared {
+            options,
+            heard: Channel::default(),
+            to_send: Default::default(),
+            sends: Notify::new(),
+            hears: AtomicBool::new(false),
+        };
+        Self { shared: Arc::new(shared), tasks: Mutex::default() }
+    }
+
+    pub(super) fn wake(&self, what: Wakeup) {
+        self.shared.to_send[index(what)].store(true, Ordering::Release);
+        self.shared.sends.notify_one();
+        let mut tasks = self.tasks();
+        if !std::mem::replace(&mut tasks.sends, true) {
+            tasks.running.spawn(send(Arc::clone(&self.shared)));
+        }
+    }
+
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<Wakeup> {
+        let mut tasks = self.tasks();
+        if !std::mem::replace(&mut tasks.listens, true) {
+            tasks.running.spawn(listen(Arc::clone(&self.shared)));
+        }
+        self.shared.heard.subscribe()
+    }
+
+    /// Whether wake-ups of other processes arrive; `None` where nobody listens here.
+    pub(super) fn hears(&self) -> Option<bool> {
+        self.tasks().listens.then(|| self.shared.hears.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn close(&self) {
+        self.tasks().running.abort_all();
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, Tasks> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn index(what: Wakeup) -> usize {
+    CHANNELS.iter().position(|(known, _)| *known == what).unwrap_or_default()
+}
+
+/// Sends what has gathered, again and again.
+async fn send(shared: Arc<Shared>) {
+    let mut connection = None;
+    loop {
+        shared.sends.notified().await;
+        let due = CHANNELS.iter().filter(|(what, _)| shared.to_send[index(*what)].swap(false, Ordering::AcqRel));
+        let statements: Vec<String> = due.map(|(_, channel)| format!("NOTIFY {channel}")).collect();
+        if statements.is_empty() {
+            continue;
+        }
+        if let Err(error) = bounded(notify(&shared.options, &mut connection, statements.join("; "))).await {
+            // Whoever would have been woken looks by itself.
+            tracing::debug!(%error, "a wake-up was not sent");
+            connection = None;
+            tokio::time::sleep(jittered(Duration::from_secs(1))).await;
+        }
+        tokio::time::sleep(SEND_EVERY).await;
+    }
+}
+
+async fn notify(options: &PgConnectOptions, slot: &mut Option<PgConnection>, sql: String) -> sqlx::Result<()> {
+    let connection = match slot {
+        Some(connection) => connection,
+        None => slot.insert(options.connect().await?),
+    };
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.map(drop)
+}
+
+/// Listens, and connects again with ever longer pauses when that ends.
+async fn listen(shared: Arc<Shared>) {
+    let mut pause = RECONNECT.0;
+    loop {
+        let error = match attend(&shared).await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        };
+        if shared.hears.swap(false, Ordering::Relaxed) {
+            pause = RECONNECT.0;
+        }
+        tracing::debug!(%error, "wake-ups of other processes are not heard; ticks go on");
+        tokio::time::sleep(jittered(pause)).await;
+        pause = (pause * 2).min(RECONNECT.1);
+    }
+}
+
+/// Listens until the connection is lost.
+async fn attend(shared: &Shared) -> sqlx::Result<std::convert::Infallible> {
+    // A pool of its own: what becomes of a connection that is half open concerns nobody else.
+    let pool =
+        PgPoolOptions::new().max_connections(1).acquire_timeout(PATIENCE).connect_lazy_with(shared.options.clone());
+    let mut listener = PgListener::connect_with(&pool).await?;
+    listener.eager_reconnect(false);
+    let own = format!("mcp_taskd_{:016x}", fastrand::u64(..));
+    let channels = CHANNELS.iter().map(|(_, channel)| *channel).chain([own.as_str()]);
+    bounded(listener.listen_all(channels)).await?;
+    call(shared, &mut listener, &own).await?;
+    shared.hears.store(true, Ordering::Relaxed);
+    tracing::debug!("wake-ups of other processes are heard");
+    // Only now that nothing is missed any more is it time to look for what was.
+    CHANNELS.iter().for_each(|(what, _)| shared.heard.wake(*what));
+    loop {
+        match timeout(PING_EVERY, listener.try_recv()).await {
+            Ok(heard) => shared.tell(heard?.ok_or(sqlx::Error::WorkerCrashed)?.channel()),
+            Err(_) => call(shared, &mut listener, &own).await?,
+        }
+    }
+}
+
+/// Calls the listener's own name and waits until it is heard. A half-open connection does not answer, and behind a pooler that
+/// lends connections by the transaction nobody does.
+async fn call(shared: &Shared, listener: &mut PgListener, own: &str) -> sqlx::Result<()> {
+    bounded(async {
+        listener.execute(sqlx::raw_sql(AssertSqlSafe(format!("NOTIFY {own}")))).await?;
+        loop {
+            let heard = listener.try_recv().await?.ok_or(sqlx::Error::WorkerCrashed)?;
+            if heard.channel() == own {
+                return Ok(());
+            }
+            shared.tell(heard.channel());
+        }
+    })
+    .await
+}
+
+async fn bounded<T>(work: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+    timeout(PATIENCE, work).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+}
+
+impl Shared {
+    fn tell(&self, channel: &str) {
+        if let Some((what, _)) = CHANNELS.iter().find(|(_, known)| *known == channel) {
+            self.heard.wake(*what);
+        }
+    }
+}
+
+/// Between half of it and all (FAILURES 9).
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
