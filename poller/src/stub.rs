@@ -8,8 +8,8 @@ use mcp_taskd_core::catalog::Tool;
 use mcp_taskd_core::clock::{ManualClock, Millis};
 use mcp_taskd_core::service::{Access, AgentCancel, ServiceError, Submit, Submitted};
 use mcp_taskd_core::store::{
-    EventRecord, Heartbeat, Page, Queries, Registry, Result as StoreResult, StoreError, StoreErrorKind, StoreStats,
-    TaskFilter, WorkerId, WorkerInfo, Workers,
+    Corrected, EventRecord, Heartbeat, Page, Queries, Registry, Result as StoreResult, StoreError, StoreErrorKind,
+    StoreStats, TaskFilter, WorkerId, WorkerInfo, Workers,
 };
 use mcp_taskd_core::task::{Policy, Status, TaskRecord};
 use mcp_taskd_core::upstream::{CallError, CallErrorKind, Scope};
@@ -241,6 +241,10 @@ impl Registry for Stub {
 
     async fn free_dead(&self, _: Millis, _: u32, _: i64) -> StoreResult<u64> {
         Ok(0)
+    }
+
+    async fn correct_far(&self, _: u32, _: i64) -> StoreResult<Corrected> {
+        Ok(Corrected::default())
     }
 
     async fn delete_dead(&self) -> StoreResult<u64> {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mcp_taskd_core::clock::Millis;
 use mcp_taskd_core::store::{
-    Applied, CancelRequest, ClaimOrder, EventRecord, Heartbeat, Inserted, Intents, Leases, NewHandle, NewIntent, News,
-    Owned, Page, Queries, Recorded, Registry, Result, RowState, SharedStore, StoreError, StoreErrorKind, StoreStats,
-    TaskFilter, TaskWrite, Wakeup, Wakeups, WorkerId, WorkerInfo, Workers,
+    Applied, CancelRequest, ClaimOrder, Corrected, EventRecord, Heartbeat, Inserted, Intents, Leases, NewHandle,
+    NewIntent, News, Owned, Page, Queries, Recorded, Registry, Result, RowState, SharedStore, StoreError,
+    StoreErrorKind, StoreStats, TaskFilter, TaskWrite, Wakeup, Wakeups, WorkerId, WorkerInfo, Workers,
 };
 use mcp_taskd_core::task::{TaskRecord, Tracked};
 use tokio::sync::broadcast;
@@ -137,6 +137,10 @@ impl Registry for Faulty {
     async fn free_dead(&self, now: Millis, limit: u32, spread_ms: i64) -> Result<u64> {
         let inner = Arc::clone(&self.inner);
         self.meet("free_dead", async move { inner.free_dead(now, limit, spread_ms).await }).await
+    }
+
+    async fn correct_far(&self, limit: u32, spread_ms: i64) -> Result<Corrected> {
+        self.inner.correct_far(limit, spread_ms).await
     }
 
     async fn delete_dead(&self) -> Result<u64> {

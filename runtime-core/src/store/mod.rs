@@ -14,8 +14,9 @@ mod wakeup;
 
 pub use error::{StoreError, StoreErrorKind};
 pub use model::{
-    Applied, CancelRequest, ClaimOrder, EventRecord, Heartbeat, Inserted, NewHandle, NewIntent, Owned, Page, Recorded,
-    RowState, StoreStats, TaskFilter, TaskWrite, WorkerId, WorkerInfo, WorkerRecord, Workers,
+    Applied, CancelRequest, ClaimOrder, Corrected, EventRecord, FAR_AHEAD_MS, Heartbeat, Inserted, NewHandle,
+    NewIntent, Owned, Page, Recorded, RowState, StoreStats, TaskFilter, TaskWrite, WorkerId, WorkerInfo, WorkerRecord,
+    Workers,
 };
 pub use wakeup::{News, Wakeup, Wakeups};
 
@@ -59,6 +60,11 @@ pub trait Registry: Send + Sync {
     /// Frees at most `limit` rows owned by dead workers: no owner, epoch + 1, and due at
     /// max(stored, `now` + a random part of `spread_ms`). Returns how many.
     async fn free_dead(&self, now: Millis, limit: u32, spread_ms: i64) -> Result<u64>;
+
+    /// Brings back what is dated further ahead of the store's clock than anything can be, because a clock had jumped: at most
+    /// `limit` unowned, active rows due later than [`FAR_AHEAD_MS`] become due within `spread_ms`, epoch + 1, and the leases
+    /// of live workers that end later than that end one lease from now (FAILURES 6). Returns the ids of both.
+    async fn correct_far(&self, limit: u32, spread_ms: i64) -> Result<Corrected>;
 
     /// Deletes dead workers that no task row names. Returns how many.
     async fn delete_dead(&self) -> Result<u64>;

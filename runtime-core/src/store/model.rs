@@ -65,6 +65,19 @@ pub struct Workers {
     pub rows: Vec<WorkerRecord>,
 }
 
+/// What is due, or leased, longer than this from now is so by the mistake of a clock: a due time is 24 hours away at most
+/// (BEHAVIOURS 13), and the rest is for jitter and for clocks that are corrected by an hour.
+pub const FAR_AHEAD_MS: Millis = 25 * 3_600_000;
+
+/// What a clock that had jumped left behind, and what has been corrected.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Corrected {
+    /// The tasks that were due absurdly late.
+    pub tasks: Vec<String>,
+    /// The workers whose lease ended absurdly late.
+    pub workers: Vec<String>,
+}
+
 /// What a worker may claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimOrder {

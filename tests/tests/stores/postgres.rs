@@ -60,6 +60,24 @@ async fn owned_and_finished_rows_are_outside_the_claims_index_14() {
     assert!(!plan.contains("Seq Scan on mcp_tasks"), "{plan}");
 }
 
+/// Nearly always there is none, and then it must cost nothing, however many rows wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn looking_for_what_is_due_absurdly_late_reads_no_row_that_is_not_6() {
+    let bench = Bench::postgres().await;
+    bench.worker("w").await;
+    execute(&bench, FILL).await;
+    let mut connection = connect(&bench).await;
+    let sql = format!("EXPLAIN (ANALYZE, BUFFERS) {}", bench.statement("correct_tasks"));
+    let explain = sqlx::query(AssertSqlSafe(sql)).bind(90_000_000_i64).bind(500_i64).bind(5_000_i64);
+    let rows = explain.fetch_all(&mut connection).await.unwrap();
+    let plan = rows.iter().map(|row: &PgRow| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n");
+    for index in ["mcp_tasks_claim_poll", "mcp_tasks_claim_cancel"] {
+        assert!(plan.contains(index), "{plan}");
+    }
+    assert_eq!(plan.matches("Index Cond: (next_due_at > $").count(), 2, "{plan}");
+    assert!(!plan.contains("Rows Removed by Filter") && !plan.contains("Seq Scan"), "{plan}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_limit_holds_under_a_forced_nested_loop_10() {
     let bench = Bench::postgres().await;

@@ -35,6 +35,8 @@ async fn each_statement_that_must_be_quick_uses_its_index_14_35() {
         ("claim_cancels", "mcp_tasks_claim_cancel"),
         ("owned", "mcp_tasks_owner"),
         ("free_dead", "mcp_tasks_owner"),
+        ("correct_tasks", "mcp_tasks_claim_poll"),
+        ("correct_tasks", "mcp_tasks_claim_cancel"),
         ("is_tracked", "mcp_tasks_remote"),
         ("find_by_key", "mcp_tasks_idempotency"),
         ("tasks_of_thread", "mcp_tasks_thread"),
@@ -54,6 +56,8 @@ async fn each_statement_that_must_be_quick_uses_its_index_14_35() {
     }
     let claim = plan(&bench, "claim_polls").await;
     assert!(!claim.contains("TEMP B-TREE"), "the index gives the order:\n{claim}");
+    let far = plan(&bench, "correct_tasks").await;
+    assert!(!far.contains("TEMP B-TREE") && far.contains("next_due_at>?"), "only the far end is looked at:\n{far}");
 }
 
 /// Four connections of their own stand for four processes: SQLite's locks make no difference between the two.

@@ -11,6 +11,12 @@ pub(super) const CLAIMABLE: &str = "lease_owner IS NULL AND completed_at IS NULL
     AND next_due_at <= $3 AND (server_name IN ({texts:2})
         OR (next_due_at < $4 AND server_name NOT IN ({texts:6})))";
 
+/// Unowned rows due absurdly late, spelt as the claims' indexes are and read from their far end: where there are none, as
+/// nearly always, that is one look at each. The clock is read once, in a query of its own: an index cannot be searched for what
+/// may change from row to row. `$1` how far ahead is absurd.
+pub(super) const FAR: &str = "lease_owner IS NULL AND completed_at IS NULL AND {unindexed}status IN ({active})
+    AND next_due_at > (SELECT {now_ms} + $1)";
+
 /// The new values of a write, from input `i` to row `t`.
 pub(super) const APPLY_SET: &str = "
     status = i.status,
@@ -119,6 +125,29 @@ impl Sql {
                 UPDATE mcp_tasks AS t SET lease_owner = NULL, lease_epoch = t.lease_epoch + 1,
                     next_due_at = GREATEST(t.next_due_at, $1 + floor(random() * $3)::bigint)
                 WHERE t.id = ANY (ARRAY(SELECT id FROM picked)) RETURNING t.id",
+            ),
+            Self::CorrectTasks => Template::split(
+                "correct_tasks",
+                "iii",
+                "UPDATE mcp_tasks SET lease_epoch = lease_epoch + 1,
+                    next_due_at = {now_ms} + abs(random() % max($3, 1))
+                WHERE id IN (SELECT id FROM (SELECT id FROM mcp_tasks WHERE {far} AND cancel_requested_at IS NULL
+                        ORDER BY next_due_at DESC LIMIT $2)
+                    UNION ALL SELECT id FROM (SELECT id FROM mcp_tasks WHERE {far} AND cancel_requested_at IS NOT NULL
+                        ORDER BY next_due_at DESC LIMIT $2)) RETURNING id",
+                "WITH polls AS MATERIALIZED (SELECT id FROM mcp_tasks WHERE {far} AND cancel_requested_at IS NULL
+                    ORDER BY next_due_at DESC LIMIT $2 FOR UPDATE SKIP LOCKED),
+                cancels AS MATERIALIZED (SELECT id FROM mcp_tasks WHERE {far} AND cancel_requested_at IS NOT NULL
+                    ORDER BY next_due_at DESC LIMIT $2 FOR UPDATE SKIP LOCKED)
+                UPDATE mcp_tasks AS t SET lease_epoch = t.lease_epoch + 1,
+                    next_due_at = {now_ms} + floor(random() * $3)::bigint
+                WHERE t.id = ANY (ARRAY(SELECT id FROM polls UNION ALL SELECT id FROM cancels)) RETURNING t.id",
+            ),
+            Self::CorrectLeases => Template::same(
+                "correct_leases",
+                "i",
+                "UPDATE workers SET lease_expires_at = {now_ms} + CASE WHEN lease_ms < $1 THEN lease_ms ELSE $1 END
+                WHERE live = 1 AND lease_expires_at > {now_ms} + $1 RETURNING id",
             ),
             Self::DeleteDead => Template::same(
                 "delete_dead",
