@@ -4,6 +4,7 @@ mod calls;
 mod claims;
 mod drain;
 mod fleet;
+mod touch;
 mod writes;
 
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ use super::writer::Order;
 use super::{Context, Incarnation, Live, takeover, wakeups, writer};
 use crate::task::Tracked;
 use drain::Drain;
+use touch::Touch;
 
 /// A call that runs.
 #[derive(Debug)]
@@ -48,6 +50,8 @@ pub(super) struct Actor {
     lanes: Lanes,
     running: HashMap<u64, Running>,
     heartbeat: Option<AbortHandle>,
+    /// Whether a registration is under way.
+    registering: bool,
     /// Numbers jobs and writes.
     serial: u64,
     /// Numbers questions to the store.
@@ -57,7 +61,7 @@ pub(super) struct Actor {
     want_reconcile: bool,
     to_load: Vec<Arc<str>>,
     next_tick: Instant,
-    next_touch: Instant,
+    touch: Touch,
     fleet: Fleet,
     balance: Balance,
     published: i64,
@@ -88,6 +92,7 @@ impl Actor {
             lanes,
             running: HashMap::new(),
             heartbeat: None,
+            registering: false,
             serial: 0,
             questions: 0,
             asked: None,
@@ -95,7 +100,7 @@ impl Actor {
             want_reconcile: false,
             to_load: Vec::new(),
             next_tick: Instant::now(),
-            next_touch: Instant::now() + lease,
+            touch: Touch::every(lease),
             fleet: Fleet { polling: 1, ..Fleet::default() },
             balance: Balance::default(),
             published: 0,
@@ -154,10 +159,7 @@ impl Actor {
         self.next_tick = Instant::now() + Duration::from_millis(800 + fastrand::u64(..200));
         self.want_claim = true;
         self.pull_in();
-        if Instant::now() >= self.next_touch {
-            self.next_touch = Instant::now() + self.context.options.lease;
-            self.touch();
-        }
+        self.touch();
         self.balance();
         self.publish();
         self.observe();

@@ -111,21 +111,4 @@ impl Actor {
         metrics.task_duration.with_label_values(&[status]).observe(age as f64 / 1_000.0);
         tracing::info!(task.id = %task.id, server = %task.binding.server_name, status, "task ended");
     }
-
-    /// Writes the counters of unchanged polls, once a lease.
-    pub(super) fn touch(&mut self) {
-        if !self.may_call() {
-            return;
-        }
-        let now = self.context.now();
-        let idle: Vec<_> = self
-            .held
-            .iter()
-            .filter(|held| held.dirty && matches!(held.phase, Phase::Waiting))
-            .map(|held| (Arc::clone(&held.task.id), held.task.on_touch(now)))
-            .collect();
-        for (id, change) in idle {
-            self.write(&id, change);
-        }
-    }
 }
