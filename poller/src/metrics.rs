@@ -35,6 +35,7 @@ pub struct Metrics {
     oldest_due: Gauge,
     stats_at: Gauge,
     workers_live: IntGauge,
+    workers_polling: IntGauge,
 }
 
 impl Metrics {
@@ -88,6 +89,10 @@ impl Metrics {
                 gauge("store_stats_timestamp_seconds", "When the figures from the store were read.")?,
             )?,
             workers_live: add(registry, int_gauge("workers_live", "Live workers of the fleet.")?)?,
+            workers_polling: add(
+                registry,
+                int_gauge("workers_polling", "Those of them that poll tasks; 0: nobody polls.")?,
+            )?,
         })
     }
 
@@ -140,6 +145,7 @@ impl Metrics {
         self.tasks_due.set(stats.due);
         self.oldest_due.set(stats.oldest_due_at.map_or(0.0, seconds));
         self.workers_live.set(stats.workers_live);
+        self.workers_polling.set(stats.workers_polling);
         self.stats_at.set(seconds(now_ms));
     }
 }
@@ -192,6 +198,7 @@ mod tests {
             "mcp_taskd_tasks_oldest_due_timestamp_seconds 1.5",
             "mcp_taskd_store_stats_timestamp_seconds 2",
             "mcp_taskd_workers_live 2",
+            "mcp_taskd_workers_polling 1",
             "mcp_taskd_draining 0",
             "mcp_taskd_http_requests_total{code=\"200\",method=\"GET\",route=\"/livez\"} 1",
         ] {

@@ -3,6 +3,7 @@
 pub mod daemon;
 pub mod fake;
 pub mod faulty;
+pub mod pooler;
 pub mod postgres;
 pub mod proxy;
 pub mod scripted;

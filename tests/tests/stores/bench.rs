@@ -10,6 +10,7 @@ use mcp_taskd_core::store::{
     WorkerInfo,
 };
 use mcp_taskd_core::task::{Binding, Change, Snapshot, Status, TaskRecord, Toolset, Tracked, transition};
+use mcp_taskd_tests::pooler;
 use mcp_taskd_tests::postgres::{self, TestDatabase};
 
 /// When everything happens, unless a test says otherwise.
@@ -44,6 +45,15 @@ impl Bench {
         let sql = SqlStore::connect_postgres(database.url(), 16).await.expect("connects");
         sql.migrate().await.expect("migrates");
         Self { store: Arc::new(sql.clone()), sql: Some(sql), database: Some(database), directory: None }
+    }
+
+    /// PostgreSQL behind a pooler; `None` where there is no pooler.
+    pub(crate) async fn pooled() -> Option<Self> {
+        let pooler = pooler::pooler()?;
+        let database = postgres::database().await;
+        let sql = SqlStore::connect_postgres(&pooler.url(database.name()), 16).await.expect("connects");
+        sql.migrate().await.expect("migrates");
+        Some(Self { store: Arc::new(sql.clone()), sql: Some(sql), database: Some(database), directory: None })
     }
 
     /// A live worker.
@@ -225,6 +235,15 @@ macro_rules! behaviours {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
                 super::$name(&crate::bench::Bench::postgres().await).await;
+            })+
+        }
+        /// Whatever works on PostgreSQL works behind a pooler that lends connections by the transaction (FAILURES 20).
+        mod pooled {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                if let Some(bench) = crate::bench::Bench::pooled().await {
+                    super::$name(&bench).await;
+                }
             })+
         }
     };

@@ -9,6 +9,7 @@ mod corrupt;
 mod intents;
 mod migrations;
 mod payloads;
+mod pooler;
 mod postgres;
 mod queries;
 mod sqlite;

@@ -15,7 +15,6 @@ use tokio::sync::broadcast::Receiver;
 use crate::bench::{Bench, answered, behaviours};
 
 behaviours! {
-    a_wakeup_reaches_who_listens,
     news_are_the_newest_events_and_where_they_happened,
 }
 
@@ -36,13 +35,16 @@ async fn attentive(store: &SharedStore) -> Receiver<Wakeup> {
     heard
 }
 
-async fn a_wakeup_reaches_who_listens(bench: &Bench) {
-    let mut heard = attentive(&bench.store).await;
-    for what in [Wakeup::Due, Wakeup::Changed] {
-        for _ in 0..100 {
-            bench.store.wake(what);
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wakeup_reaches_who_listens() {
+    for bench in [Bench::memory().await, Bench::sqlite().await, Bench::postgres().await] {
+        let mut heard = attentive(&bench.store).await;
+        for what in [Wakeup::Due, Wakeup::Changed] {
+            for _ in 0..100 {
+                bench.store.wake(what);
+            }
+            hear(&mut heard, what).await;
         }
-        hear(&mut heard, what).await;
     }
 }
 
@@ -88,7 +90,7 @@ async fn a_listener_whose_connection_is_cut_listens_again_and_then_looks_7() {
     let (speaker, listener) = (another(&bench).await, another(&bench).await);
     let mut heard = attentive(&listener).await;
     let cut = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-        WHERE datname = current_database() AND query LIKE '%NOTIFY mcp_taskd_%' AND pid <> pg_backend_pid()";
+        WHERE datname = current_database() AND query LIKE 'LISTEN%' AND pid <> pg_backend_pid()";
     crate::postgres::execute(&bench, cut).await;
     // In the gap: nobody hears it.
     speaker.wake(Wakeup::Due);

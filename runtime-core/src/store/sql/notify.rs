@@ -1,9 +1,10 @@
 //! Wake-ups between processes by PostgreSQL's `LISTEN` and `NOTIFY`.
 //!
 //! A `NOTIFY` serialises the commits of whoever sends one, so none is part of a write: one task of its own, on a connection of
-//! its own, sends at most one statement every few milliseconds, whatever happened meanwhile (FAILURES 8). The listener hears
-//! its own name called now and then; when it does not, it takes another connection, and tells its process to look once, since
-//! nobody knows what it missed (FAILURES 7).
+//! its own, sends at most one statement every few milliseconds, whatever happened meanwhile (FAILURES 8). The listener has its
+//! name called by the sender now and then; when it does not hear it, it takes another connection, and tells its process to
+//! look once, since nobody knows what it missed (FAILURES 7). That also finds a pooler that lends connections by the
+//! transaction: there nobody hears anything, and ticks have to do (FAILURES 20).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,9 @@ struct Shared {
     options: PgConnectOptions,
     heard: Channel,
     to_send: [AtomicBool; CHANNELS.len()],
+    /// The channel that only this process listens to, and whether it is to be called.
+    own: String,
+    calls: AtomicBool,
     sends: Notify,
     hears: AtomicBool,
 }
@@ -52,12 +56,22 @@ struct Tasks {
     running: JoinSet<()>,
 }
 
+impl Tasks {
+    fn speak(&mut self, shared: &Arc<Shared>) {
+        if !std::mem::replace(&mut self.sends, true) {
+            self.running.spawn(send(Arc::clone(shared)));
+        }
+    }
+}
+
 impl Wire {
     pub(super) fn new(options: PgConnectOptions) -> Self {
         let shared = Shared {
             options,
             heard: Channel::default(),
             to_send: Default::default(),
+            own: format!("mcp_taskd_{:016x}", fastrand::u64(..)),
+            calls: AtomicBool::new(false),
             sends: Notify::new(),
             hears: AtomicBool::new(false),
         };
@@ -67,14 +81,12 @@ impl Wire {
     pub(super) fn wake(&self, what: Wakeup) {
         self.shared.to_send[index(what)].store(true, Ordering::Release);
         self.shared.sends.notify_one();
-        let mut tasks = self.tasks();
-        if !std::mem::replace(&mut tasks.sends, true) {
-            tasks.running.spawn(send(Arc::clone(&self.shared)));
-        }
+        self.tasks().speak(&self.shared);
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<Wakeup> {
         let mut tasks = self.tasks();
+        tasks.speak(&self.shared);
         if !std::mem::replace(&mut tasks.listens, true) {
             tasks.running.spawn(listen(Arc::clone(&self.shared)));
         }
@@ -104,12 +116,15 @@ async fn send(shared: Arc<Shared>) {
     let mut connection = None;
     loop {
         shared.sends.notified().await;
-        let due = CHANNELS.iter().filter(|(what, _)| shared.to_send[index(*what)].swap(false, Ordering::AcqRel));
-        let statements: Vec<String> = due.map(|(_, channel)| format!("NOTIFY {channel}")).collect();
-        if statements.is_empty() {
-            continue;
+        let Some(statement) = shared.statement() else { continue };
+        let was_open = connection.is_some();
+        let mut sent = bounded(notify(&shared.options, &mut connection, &statement)).await;
+        if sent.is_err() && was_open {
+            // Lost while it was idle, perhaps long ago.
+            connection = None;
+            sent = bounded(notify(&shared.options, &mut connection, &statement)).await;
         }
-        if let Err(error) = bounded(notify(&shared.options, &mut connection, statements.join("; "))).await {
+        if let Err(error) = sent {
             // Whoever would have been woken looks by itself.
             tracing::debug!(%error, "a wake-up was not sent");
             connection = None;
@@ -119,12 +134,12 @@ async fn send(shared: Arc<Shared>) {
     }
 }
 
-async fn notify(options: &PgConnectOptions, slot: &mut Option<PgConnection>, sql: String) -> sqlx::Result<()> {
+async fn notify(options: &PgConnectOptions, slot: &mut Option<PgConnection>, sql: &str) -> sqlx::Result<()> {
     let connection = match slot {
         Some(connection) => connection,
         None => slot.insert(options.connect().await?),
     };
-    connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.map(drop)
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.map(drop)
 }
 
 /// Listens, and connects again with ever longer pauses when that ends.
@@ -151,10 +166,9 @@ async fn attend(shared: &Shared) -> sqlx::Result<std::convert::Infallible> {
         PgPoolOptions::new().max_connections(1).acquire_timeout(PATIENCE).connect_lazy_with(shared.options.clone());
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.eager_reconnect(false);
-    let own = format!("mcp_taskd_{:016x}", fastrand::u64(..));
-    let channels = CHANNELS.iter().map(|(_, channel)| *channel).chain([own.as_str()]);
+    let channels = CHANNELS.iter().map(|(_, channel)| *channel).chain([shared.own.as_str()]);
     bounded(listener.listen_all(channels)).await?;
-    call(shared, &mut listener, &own).await?;
+    call(shared, &mut listener).await?;
     shared.hears.store(true, Ordering::Relaxed);
     tracing::debug!("wake-ups of other processes are heard");
     // Only now that nothing is missed any more is it time to look for what was.
@@ -162,19 +176,19 @@ async fn attend(shared: &Shared) -> sqlx::Result<std::convert::Infallible> {
     loop {
         match timeout(PING_EVERY, listener.try_recv()).await {
             Ok(heard) => shared.tell(heard?.ok_or(sqlx::Error::WorkerCrashed)?.channel()),
-            Err(_) => call(shared, &mut listener, &own).await?,
+            Err(_) => call(shared, &mut listener).await?,
         }
     }
 }
 
-/// Calls the listener's own name and waits until it is heard. A half-open connection does not answer, and behind a pooler that
-/// lends connections by the transaction nobody does.
-async fn call(shared: &Shared, listener: &mut PgListener, own: &str) -> sqlx::Result<()> {
+/// Has the listener's name called, on the sender's connection, and waits until it is heard.
+async fn call(shared: &Shared, listener: &mut PgListener) -> sqlx::Result<()> {
+    shared.calls.store(true, Ordering::Release);
+    shared.sends.notify_one();
     bounded(async {
-        listener.execute(sqlx::raw_sql(AssertSqlSafe(format!("NOTIFY {own}")))).await?;
         loop {
             let heard = listener.try_recv().await?.ok_or(sqlx::Error::WorkerCrashed)?;
-            if heard.channel() == own {
+            if heard.channel() == shared.own {
                 return Ok(());
             }
             shared.tell(heard.channel());
@@ -188,6 +202,17 @@ async fn bounded<T>(work: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result
 }
 
 impl Shared {
+    /// What there is to say, as one statement.
+    fn statement(&self) -> Option<String> {
+        let told = CHANNELS.iter().filter(|(what, _)| self.to_send[index(*what)].swap(false, Ordering::AcqRel));
+        let mut channels: Vec<&str> = told.map(|(_, channel)| *channel).collect();
+        if self.calls.swap(false, Ordering::AcqRel) {
+            channels.push(&self.own);
+        }
+        let statements: Vec<String> = channels.iter().map(|channel| format!("NOTIFY {channel}")).collect();
+        (!statements.is_empty()).then(|| statements.join("; "))
+    }
+
     fn tell(&self, channel: &str) {
         if let Some((what, _)) = CHANNELS.iter().find(|(_, known)| *known == channel) {
             self.heard.wake(*what);

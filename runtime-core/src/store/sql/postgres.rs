@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgTypeInfo};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow, PgTypeInfo};
 use sqlx::{Connection as _, Executor as _, Row as _};
 use tokio::time::{Instant, timeout};
 
 use super::engine::{Failed, Lane, SqlRow, Value, postgres_query};
 use super::notify::Wire;
+use super::pooler;
 use crate::store::{StoreError, StoreErrorKind};
 
 /// How long a caller waits for a connection.
@@ -38,6 +39,9 @@ pub(super) struct Postgres {
     wakeups: Wire,
     /// How long the answer to a statement is waited for.
     patience: Duration,
+    /// Whether every statement is a transaction of its own, prepared within it: for poolers that lend connections by the
+    /// transaction and keep no prepared statements (FAILURES 20).
+    unprepared: bool,
     doubt: Doubt,
 }
 
@@ -76,6 +80,7 @@ impl Postgres {
             pulse: pool(PULSE_CONNECTIONS),
             wakeups: Wire::new(options.clone()),
             patience: UNBOUNDED_PATIENCE,
+            unprepared: pooler::keeps_no_statements(url),
             doubt,
         };
         let failed = |failed: Failed| StoreError::new(failed.kind, "connect", failed.message);
@@ -86,12 +91,26 @@ impl Postgres {
                 statement_timeout as a connection option; set it for the role"
             ),
         }
+        if postgres.is_lent().await.map_err(failed)? {
+            tracing::info!(
+                "a pooler before PostgreSQL lends connections by the transaction: no statement is kept prepared, and the \
+                wake-ups of other processes are not heard"
+            );
+            postgres.unprepared = true;
+        }
         Ok(postgres)
+    }
+
+    /// Whether connections are lent by the transaction.
+    async fn is_lent(&self) -> Result<bool, Failed> {
+        let (mut one, mut other) = (self.connection(Lane::Write).await?, self.connection(Lane::Pulse).await?);
+        let lent = pooler::lends_by_transaction(&mut one, &mut other).await;
+        lent.map_err(|error| classify(&error, Lane::Read))
     }
 
     /// How long the server lets a statement of ours take.
     async fn statement_timeout(&self) -> Result<Option<Duration>, Failed> {
-        let mut connection = self.connection(Lane::Write).await?;
+        let mut connection = self.pool.acquire().await.map_err(|error| pooler::refused(&error))?;
         let sql = sqlx::raw_sql("SELECT setting FROM pg_settings WHERE name = 'statement_timeout'");
         let read = async { connection.fetch_one(sql).await?.try_get::<String, _>(0) };
         let setting = read.await.map_err(|error| classify(&error, Lane::Read))?;
@@ -112,8 +131,7 @@ impl Postgres {
     /// commit, and only then is it known.
     pub(super) async fn fetch(&self, lane: Lane, sql: Arc<str>, values: &[Value<'_>]) -> Result<Vec<SqlRow>, Failed> {
         let mut connection = self.connection(lane).await?;
-        let answer = timeout(self.patience, postgres_query(sql, values).fetch_all(&mut *connection)).await;
-        match answer {
+        match timeout(self.patience, self.run(&mut connection, sql, values)).await {
             Ok(Ok(rows)) => Ok(rows.into_iter().map(SqlRow::Postgres).collect()),
             Ok(Err(error)) => {
                 let failed = classify(&error, lane);
@@ -129,6 +147,22 @@ impl Postgres {
                 Err(classify(&unanswered(), lane))
             }
         }
+    }
+
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        sql: Arc<str>,
+        values: &[Value<'_>],
+    ) -> sqlx::Result<Vec<PgRow>> {
+        let query = postgres_query(sql, values);
+        if !self.unprepared {
+            return query.fetch_all(connection).await;
+        }
+        let mut transaction = connection.begin().await?;
+        let rows = query.persistent(false).fetch_all(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok(rows)
     }
 
     /// Prepares a statement for parameters as declared: `t` text, `i` integer.
@@ -182,17 +216,25 @@ pub(super) fn classify(error: &sqlx::Error, lane: Lane) -> Failed {
     let sqlx::Error::Database(database) = error else { return Failed::transport(error, lane) };
     let code = database.code().unwrap_or_default();
     let kind = kind_of(&code, lane);
+    // A prepared statement that is not there, or another one in its place: it was executed on neither.
+    let pooled = code == "26000" || code == "42P05";
     // What a failover or a shutdown says is true of the connection, not of the statement (FAILURES 22).
-    let evict = code == "25006" || code == "25P03" || code.starts_with("57P") || code.starts_with("08");
+    let evict = pooled || code == "25006" || code == "25P03" || code.starts_with("57P") || code.starts_with("08");
     // Who waited for a lock as long as allowed has waited enough.
     let retry = kind == StoreErrorKind::Conflict && code != "55P03";
-    Failed { kind, message: format!("{} ({code})", database.message()), evict, retry }
+    let mut message = format!("{} ({code})", database.message());
+    if pooled {
+        message = format!("{message}; {}", pooler::STATEMENTS);
+    }
+    Failed { kind, message, evict, retry }
 }
 
 fn kind_of(code: &str, lane: Lane) -> StoreErrorKind {
     match code {
         // Serialisation failure, deadlock, lock time-out.
         "40001" | "40P01" | "55P03" => StoreErrorKind::Conflict,
+        // A pooler's doing; the schema is as it was.
+        "42P05" => StoreErrorKind::Unavailable,
         // The connection's end, told while a statement ran: nearly always before its commit, and not provably so.
         "57P01" | "57P02" if lane != Lane::Read => StoreErrorKind::Unknown,
         _ => match code.get(..2).unwrap_or_default() {
@@ -224,6 +266,8 @@ mod tests {
             ("57P01", StoreErrorKind::Unknown),
             ("08006", StoreErrorKind::Unknown),
             ("42P01", StoreErrorKind::Schema),
+            ("42P05", StoreErrorKind::Unavailable),
+            ("26000", StoreErrorKind::Unavailable),
         ] {
             assert_eq!(kind_of(code, Lane::Write), kind, "{code}");
         }
