@@ -36,6 +36,7 @@ pub struct Metrics {
     stats_at: Gauge,
     workers_live: IntGauge,
     workers_polling: IntGauge,
+    log_bytes: IntGauge,
 }
 
 impl Metrics {
@@ -93,6 +94,10 @@ impl Metrics {
                 registry,
                 int_gauge("workers_polling", "Those of them that poll tasks; 0: nobody polls.")?,
             )?,
+            log_bytes: add(
+                registry,
+                int_gauge("store_log_bytes", "SQLite's write-ahead log; a reader that stays open lets it grow.")?,
+            )?,
         })
     }
 
@@ -146,6 +151,7 @@ impl Metrics {
         self.oldest_due.set(stats.oldest_due_at.map_or(0.0, seconds));
         self.workers_live.set(stats.workers_live);
         self.workers_polling.set(stats.workers_polling);
+        self.log_bytes.set(stats.log_bytes);
         self.stats_at.set(seconds(now_ms));
     }
 }
@@ -187,6 +193,7 @@ mod tests {
             workers_live: 2,
             workers_polling: 1,
             active: 3,
+            log_bytes: 4_096,
         };
         metrics.show(&stats, 2_000);
         metrics.record_http("GET", "/livez", 200, Duration::from_millis(3));
@@ -199,6 +206,7 @@ mod tests {
             "mcp_taskd_store_stats_timestamp_seconds 2",
             "mcp_taskd_workers_live 2",
             "mcp_taskd_workers_polling 1",
+            "mcp_taskd_store_log_bytes 4096",
             "mcp_taskd_draining 0",
             "mcp_taskd_http_requests_total{code=\"200\",method=\"GET\",route=\"/livez\"} 1",
         ] {

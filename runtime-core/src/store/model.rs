@@ -295,4 +295,6 @@ pub struct StoreStats {
     pub workers_polling: i64,
     /// Tasks that have not ended.
     pub active: i64,
+    /// How large SQLite's write-ahead log is, which a reader that stays open lets grow (FAILURES 16); 0 where there is none.
+    pub log_bytes: i64,
 }

@@ -1,4 +1,4 @@
-//! What only PostgreSQL can show (FAILURES 10, 12, 14, 18, 22, 39).
+//! What only PostgreSQL can show (FAILURES 6, 10, 12–14, 18, 22, 39).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use mcp_taskd_tests::postgres as server;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
-use crate::bench::{Bench, T0, handle, info, intent, order};
+use crate::bench::{Bench, T0, handle, info, intent, order, write};
 
 /// A connection of the test's own.
 pub(crate) async fn connect(bench: &Bench) -> PgConnection {
@@ -270,4 +270,34 @@ async fn an_event_is_not_listed_while_an_earlier_one_may_still_be_committed() {
     slow.commit().await.unwrap();
     let sequences: Vec<_> = bench.events(&all).await.iter().map(|event| event.sequence).collect();
     assert_eq!(sequences, [1, 2]);
+}
+
+/// A snapshot that somebody holds keeps every old version of a row, and the claims' index full of them. Claims read past them;
+/// what the program does itself never holds one for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_held_by_another_slows_claims_and_stops_none_13() {
+    const ROUNDS: usize = 40;
+    let bench = Bench::postgres().await;
+    let worker = bench.worker("w").await;
+    execute(&bench, FILL).await;
+    let mut connection = connect(&bench).await;
+    let mut holding = connection.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+    sqlx::raw_sql("SELECT count(*) FROM mcp_tasks").execute(&mut *holding).await.unwrap();
+    for _ in 0..ROUNDS {
+        let tasks = bench.store.claim(&ClaimOrder { limit: 500, ..order(&worker) }).await.unwrap();
+        assert_eq!(tasks.len(), 500);
+        let writes: Vec<_> = tasks.iter().map(|task| write(task, task.on_release(T0))).collect();
+        bench.store.apply(&worker, &writes).await.unwrap();
+    }
+    let mut explaining = connect(&bench).await;
+    let plan = explain(&mut explaining, &bench.statement("claim_polls"), 10).await;
+    assert!(plan.contains("mcp_tasks_claim_poll") && !plan.contains("Seq Scan on mcp_tasks"), "{plan}");
+    holding.rollback().await.unwrap();
+
+    // Nothing of this program's own stays in a transaction or a statement.
+    let own =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'mcp-taskd'
+        AND (state LIKE 'idle in transaction%' OR backend_xmin IS NOT NULL)";
+    let open: i64 = sqlx::query_scalar(own).fetch_one(&mut explaining).await.unwrap();
+    assert_eq!(open, 0);
 }

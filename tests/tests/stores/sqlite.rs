@@ -115,3 +115,30 @@ async fn a_rollback_by_sqlite_itself_as_on_a_full_disk_does_not_poison_the_write
     execute(&bench, "DROP TRIGGER full").await;
     assert!(matches!(bench.store.apply(&worker, &[done]).await.unwrap()[..], [Applied::Done { .. }]));
 }
+
+/// A reader that stays open, such as a backup or somebody's shell, keeps the log from being reused. Writes go on, the figure
+/// shows it, and once the reader is gone the log is cut.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_grows_while_a_reader_stays_and_is_cut_when_it_goes_16() {
+    const LIMIT: i64 = 64 * 1_024 * 1_024;
+    let bench = Bench::sqlite().await;
+    let worker = bench.worker("w").await;
+    for index in 0..50 {
+        bench.held(&worker, &format!("t{index}")).await;
+    }
+    let mut connection = connect(&bench).await;
+    let mut reader = connection.begin().await.unwrap();
+    let _: i64 = sqlx::query_scalar("SELECT count(*) FROM mcp_tasks").fetch_one(&mut *reader).await.unwrap();
+    let size = async || bench.store.stats(T0, 3, 10).await.unwrap().log_bytes;
+    while size().await <= LIMIT {
+        execute(&bench, "UPDATE mcp_tasks SET result_preview = hex(randomblob(250000))").await;
+        bench.held(&worker, &format!("meanwhile-{}", size().await)).await;
+    }
+    reader.rollback().await.unwrap();
+    let mut index = 0;
+    while size().await > LIMIT {
+        index += 1;
+        assert!(index < 2_000, "the log is {} bytes still", size().await);
+        bench.held(&worker, &format!("after-{index}")).await;
+    }
+}

@@ -237,6 +237,27 @@ async fn a_registration_under_way_when_a_drain_begins_leaves_no_live_row_31() {
     }
 }
 
+/// Everything is overdue at once; what the server sees of it is so many calls at a time, and no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_overdue_after_an_outage_comes_a_slot_at_a_time_9() {
+    let mut bench = Bench::new(&["s"]).await;
+    bench.settings.max_concurrent_polls = 3;
+    let gateway = bench.start_with(&bench.settings, false, &bench.store, |_| {}).await;
+    let mut last = gateway.submit("s").await;
+    for _ in 0..100 {
+        last = gateway.submit("s").await;
+    }
+    until("all are due", || async { gateway.service().worker().clock().now_ms() > last.next_due_at }).await;
+    bench.server().slow(Duration::from_millis(10));
+    let workers = [bench.start().await, bench.start().await];
+    until("each is polled", || async { bench.server().calls("status", "") >= 101 }).await;
+    assert!(bench.server().most_in_flight() <= 6, "{} calls at once", bench.server().most_in_flight());
+    for worker in workers {
+        worker.stop().await;
+    }
+    gateway.stop().await;
+}
+
 async fn held(workers: &[&Running]) -> Vec<f64> {
     std::future::ready(workers.iter().map(|worker| worker.metric("leases_held", &[])).collect()).await
 }

@@ -80,6 +80,7 @@ impl Queries for MemoryStore {
             workers_live: live().count() as i64,
             workers_polling: live().filter(|worker| worker.info.polls).count() as i64,
             active: Status::ALL.into_iter().filter(|status| !status.is_terminal()).map(count).sum(),
+            log_bytes: 0,
         })
     }
 

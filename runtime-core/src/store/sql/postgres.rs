@@ -61,6 +61,29 @@ impl Doubt {
     }
 }
 
+/// A connection for one statement. Unless that has ended it does not go back to the pool but is closed: its answer may still
+/// come, and a transaction that was just beginning would stay open (FAILURES 19).
+struct Lent(Option<PoolConnection<sqlx::Postgres>>);
+
+impl Lent {
+    fn connection(&mut self) -> Result<&mut PgConnection, Failed> {
+        let gone = || Failed::new(StoreErrorKind::Unavailable, "the connection was given back");
+        self.0.as_deref_mut().ok_or_else(gone)
+    }
+
+    fn give_back(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            drop(connection.detach());
+        }
+    }
+}
+
 impl Postgres {
     /// Connects once, to find out early whether it can.
     pub(super) async fn connect(url: &str, max_connections: u32) -> Result<Self, StoreError> {
@@ -130,19 +153,20 @@ impl Postgres {
     /// Runs one statement, which is its own transaction, until the server is ready for the next one: rows come before the
     /// commit, and only then is it known.
     pub(super) async fn fetch(&self, lane: Lane, sql: Arc<str>, values: &[Value<'_>]) -> Result<Vec<SqlRow>, Failed> {
-        let mut connection = self.connection(lane).await?;
-        match timeout(self.patience, self.run(&mut connection, sql, values)).await {
-            Ok(Ok(rows)) => Ok(rows.into_iter().map(SqlRow::Postgres).collect()),
+        let mut lent = Lent(Some(self.connection(lane).await?));
+        match timeout(self.patience, self.run(lent.connection()?, sql, values)).await {
+            Ok(Ok(rows)) => {
+                lent.give_back();
+                Ok(rows.into_iter().map(SqlRow::Postgres).collect())
+            }
             Ok(Err(error)) => {
                 let failed = classify(&error, lane);
-                if failed.evict {
-                    connection.close_on_drop();
+                if !failed.evict {
+                    lent.give_back();
                 }
                 Err(failed)
             }
             Err(_) => {
-                // Never back to the pool: its answer may still come (FAILURES 19).
-                drop(connection.detach());
                 self.doubt.raise();
                 Err(classify(&unanswered(), lane))
             }

@@ -101,6 +101,10 @@ impl Queries for SqlStore {
             workers_live: only(&workers)?.int("total")?,
             workers_polling: only(&workers)?.int("polling")?,
             active,
+            log_bytes: match self.engine.database() {
+                Database::Sqlite(sqlite) => sqlite.log_bytes(),
+                Database::Postgres(_) => 0,
+            },
         })
     }
 

@@ -95,6 +95,13 @@ impl Sqlite {
         Err(Failed::new(StoreErrorKind::Unavailable, message))
     }
 
+    /// The size of the write-ahead log's file. It is reused from its beginning once no reader needs it, and cut then.
+    pub(super) fn log_bytes(&self) -> i64 {
+        let mut path = self.path.clone().into_os_string();
+        path.push("-wal");
+        std::fs::metadata(path).map_or(0, |metadata| i64::try_from(metadata.len()).unwrap_or(i64::MAX))
+    }
+
     /// Wake-ups within this process: other processes on the file tick.
     pub(super) fn wakeups(&self) -> &Channel {
         &self.wakeups
