@@ -83,6 +83,16 @@ async fn wakeups_cross_processes_and_are_few_8() {
     assert_eq!(speaker.hears_others(), None, "who only speaks needs no listener");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_last_is_said_before_the_end() {
+    let bench = Bench::postgres().await;
+    let listener = another(&bench).await;
+    let mut heard = attentive(&listener).await;
+    bench.store.wake(Wakeup::Changed);
+    bench.sql().close().await;
+    hear(&mut heard, Wakeup::Changed).await;
+}
+
 /// Whatever happens while nobody listens is found by the look that follows the listening.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_whose_connection_is_cut_listens_again_and_then_looks_7() {

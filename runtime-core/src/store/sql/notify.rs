@@ -24,6 +24,8 @@ const SEND_EVERY: Duration = Duration::from_millis(50);
 const PING_EVERY: Duration = Duration::from_secs(15);
 /// How long anything on these connections may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the last statement may hold an end up.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Between two attempts to connect, at first and at most.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
@@ -85,12 +87,13 @@ impl Wire {
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<Wakeup> {
+        let heard = self.shared.heard.subscribe();
         let mut tasks = self.tasks();
         tasks.speak(&self.shared);
         if !std::mem::replace(&mut tasks.listens, true) {
             tasks.running.spawn(listen(Arc::clone(&self.shared)));
         }
-        self.shared.heard.subscribe()
+        heard
     }
 
     /// Whether wake-ups of other processes arrive; `None` where nobody listens here.
@@ -98,8 +101,13 @@ impl Wire {
         self.tasks().listens.then(|| self.shared.hears.load(Ordering::Relaxed))
     }
 
-    pub(super) fn close(&self) {
+    /// Ends both tasks, and says first what has not been said: a drain's last releases may be in it.
+    pub(super) async fn close(&self) {
         self.tasks().running.abort_all();
+        if let Some(statement) = self.shared.statement() {
+            // Whoever would have been woken looks by itself.
+            let _ = timeout(LAST_WORDS, notify(&self.shared.options, &mut None, &statement)).await;
+        }
     }
 
     fn tasks(&self) -> MutexGuard<'_, Tasks> {

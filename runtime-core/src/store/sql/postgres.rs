@@ -200,7 +200,7 @@ impl Postgres {
     }
 
     pub(super) async fn close(&self) {
-        self.wakeups.close();
+        self.wakeups.close().await;
         self.pool.close().await;
         self.pulse.close().await;
     }

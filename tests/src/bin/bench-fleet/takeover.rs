@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use mcp_taskd_core::config::{ServerConfig, TaskSettings, Transport};
 use mcp_taskd_core::runtime::{Process, Runtime};
-use mcp_taskd_core::store::{Heartbeat, Registry as _, WorkerInfo};
+use mcp_taskd_core::store::{Heartbeat, Queries as _, Registry as _, WorkerInfo};
+use mcp_taskd_core::task::{Binding, Toolset};
 use mcp_taskd_core::upstream::SharedUpstream;
 use sqlx::{AssertSqlSafe, Connection as _};
 use tokio::time::{Instant, sleep};
@@ -66,14 +67,20 @@ pub(crate) async fn run(place: &Place, tasks: usize) -> anyhow::Result<bool> {
             }
         }
     });
-    fill(place, tasks).await?;
 
     let (first_folder, second_folder) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let server = Arc::new(Endless::default());
     let living =
         [Living::start(place, &first_folder, &server).await?, Living::start(place, &second_folder, &server).await?];
-    // Whoever lives has looked around a few times.
-    sleep(Duration::from_secs(3)).await;
+    // One that is polled by the living shows what the others must look like for their polls to find nothing new.
+    execute(place, &rows(place, 1, "pattern", None)).await?;
+    let started = Instant::now();
+    while store.find_task("pattern-1", None, None).await?.is_none_or(|task| task.digest.is_none()) {
+        anyhow::ensure!(started.elapsed() < PATIENCE, "a first task is not polled");
+        sleep(Duration::from_millis(50)).await;
+    }
+    execute(place, &rows(place, tasks, "task", Some("pattern-1"))).await?;
+    let tasks = tasks + 1;
     beating.abort();
     store.heartbeat(&dead.id, 0).await?;
     let died = Instant::now();
@@ -108,44 +115,46 @@ pub(crate) async fn run(place: &Place, tasks: usize) -> anyhow::Result<bool> {
     Ok(met)
 }
 
-/// Rows that `dead` owns, due within the next interval.
-async fn fill(place: &Place, tasks: usize) -> anyhow::Result<()> {
-    let binding = binding();
-    let toolset = &binding.toolset;
+/// An insert of rows that are due within the next interval: unowned ones, or, where they look like another row, `dead`'s.
+fn rows(place: &Place, count: usize, prefix: &str, like: Option<&str>) -> String {
+    let Binding { server_name, driver, toolset } = binding();
+    let Toolset { name, submit_tool, status_tool, cancel_tool, .. } = toolset;
     let (numbers, now) = match place {
-        Place::Postgres(_) => (
-            format!("FROM generate_series(1, {tasks}) AS s (n)"),
-            "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
-        ),
+        Place::Postgres(_) => {
+            (format!("generate_series(1, {count}) AS s (n)"), "(extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+        }
         Place::Sqlite(_) => (
             format!(
-                "FROM (WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {tasks}) SELECT n FROM s)"
+                "(WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {count}) SELECT n FROM s) AS s"
             ),
             "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
         ),
     };
-    let sql = format!(
+    let (owner, digest, fingerprint, pattern) = match like {
+        Some(id) => {
+            ("'dead'", "p.snapshot_digest", "p.event_fingerprint", format!(", mcp_tasks AS p WHERE p.id = '{id}'"))
+        }
+        None => ("NULL", "NULL", "NULL", String::new()),
+    };
+    format!(
         "INSERT INTO mcp_tasks (id, user_id, thread_id, server_name, driver, task_name, submit_tool, status_tool,
-            cancel_tool, idempotent_submit, remote_task_id, status, next_due_at, lease_owner, lease_epoch, created_at,
-            updated_at)
-        SELECT 'task-' || n, 'user', 'thread-' || (n % 1000), '{}', '{}', '{}', '{}', '{}', '{}', 0, 'remote-' || n,
-            'working', {now} + n % 5000, 'dead', 2, {now}, {now} {numbers}",
-        binding.server_name,
-        binding.driver,
-        toolset.name,
-        toolset.submit_tool,
-        toolset.status_tool,
-        toolset.cancel_tool,
-    );
+            cancel_tool, idempotent_submit, remote_task_id, status, snapshot_digest, event_fingerprint, next_due_at,
+            lease_owner, lease_epoch, created_at, updated_at)
+        SELECT '{prefix}-' || n, 'user', 'thread-' || (n % 1000), '{server_name}', '{driver}', '{name}', '{submit_tool}',
+            '{status_tool}', '{cancel_tool}', 0, 'remote-{prefix}-' || n, 'working', {digest}, {fingerprint},
+            {now} + n % 5000, {owner}, 2, {now}, {now} FROM {numbers}{pattern}"
+    )
+}
+
+async fn execute(place: &Place, sql: &str) -> anyhow::Result<()> {
+    let sql = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
     match place {
         Place::Postgres(database) => {
-            let mut connection = sqlx::PgConnection::connect(database.url()).await?;
-            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await?;
+            sql.execute(&mut sqlx::PgConnection::connect(database.url()).await?).await?;
         }
         Place::Sqlite(folder) => {
             let options = sqlx::sqlite::SqliteConnectOptions::new().filename(place.file(folder));
-            let mut connection = sqlx::SqliteConnection::connect_with(&options).await?;
-            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await?;
+            sql.execute(&mut sqlx::SqliteConnection::connect_with(&options).await?).await?;
         }
     }
     Ok(())
