@@ -288,7 +288,9 @@ async fn workers_that_come_one_by_one_have_their_shares_and_one_that_leaves_hand
     let rest = [&second, &third];
     let took = until_within("the others hold all", LEASES, || async { held(&rest).await.iter().sum::<f64>() >= 120.0 });
     eprintln!("the others had everything {:?} after the end of the drain", took.await);
-    assert_eq!(second.metric("leases_expired_total", &[]) + third.metric("leases_expired_total", &[]), 0.0);
+    for worker in [&second, &third] {
+        assert!(worker.metric("leases_expired_total", &[]) < 1.0, "nobody had to be found dead");
+    }
     second.stop().await;
     third.stop().await;
 }

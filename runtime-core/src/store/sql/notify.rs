@@ -3,8 +3,8 @@
 //! A `NOTIFY` serialises the commits of whoever sends one, so none is part of a write: one task of its own, on a connection of
 //! its own, sends at most one statement every few milliseconds, whatever happened meanwhile (FAILURES 8). The listener has its
 //! name called by the sender now and then; when it does not hear it, it takes another connection, and tells its process to
-//! look once, since nobody knows what it missed (FAILURES 7). That also finds a pooler that lends connections by the
-//! transaction: there nobody hears anything, and ticks have to do (FAILURES 20).
+//! look once, since nobody knows what it missed (FAILURES 7). Behind a pooler that lends connections by the transaction nobody
+//! listens: what is heard there comes to whoever has the session just then, in the middle of a statement (FAILURES 20).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -80,6 +80,11 @@ impl Wire {
         Self { shared: Arc::new(shared), tasks: Mutex::default() }
     }
 
+    /// Nobody here is to listen.
+    pub(super) fn deafen(&self) {
+        self.tasks().listens = true;
+    }
+
     pub(super) fn wake(&self, what: Wakeup) {
         self.shared.to_send[index(what)].store(true, Ordering::Release);
         self.shared.sends.notify_one();
@@ -89,8 +94,8 @@ impl Wire {
     pub(super) fn subscribe(&self) -> broadcast::Receiver<Wakeup> {
         let heard = self.shared.heard.subscribe();
         let mut tasks = self.tasks();
-        tasks.speak(&self.shared);
         if !std::mem::replace(&mut tasks.listens, true) {
+            tasks.speak(&self.shared);
             tasks.running.spawn(listen(Arc::clone(&self.shared)));
         }
         heard

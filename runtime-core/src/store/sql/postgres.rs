@@ -107,12 +107,13 @@ impl Postgres {
             doubt,
         };
         let failed = |failed: Failed| StoreError::new(failed.kind, "connect", failed.message);
-        match postgres.statement_timeout().await.map_err(failed)? {
-            Some(bound) => postgres.patience = bound + ANSWER_MARGIN,
-            None => tracing::warn!(
+        if let Some(bound) = postgres.statement_timeout().await.map_err(failed)? {
+            postgres.patience = bound + ANSWER_MARGIN;
+        } else {
+            tracing::warn!(
                 "the PostgreSQL server bounds no statement of this program: it, or a pooler before it, does not take \
                 statement_timeout as a connection option; set it for the role"
-            ),
+            );
         }
         if postgres.is_lent().await.map_err(failed)? {
             tracing::info!(
@@ -120,6 +121,7 @@ impl Postgres {
                 wake-ups of other processes are not heard"
             );
             postgres.unprepared = true;
+            postgres.wakeups.deafen();
         }
         Ok(postgres)
     }
@@ -220,13 +222,11 @@ fn pool(doubt: &Doubt, connections: u32) -> PgPoolOptions {
                 if doubt.concerns(about.age) {
                     return Ok(false);
                 }
-                match timeout(PING_TIMEOUT, connection.ping()).await {
-                    Ok(answered) => Ok(answered.is_ok()),
-                    Err(_) => {
-                        doubt.raise();
-                        Err(unanswered())
-                    }
-                }
+                let Ok(answered) = timeout(PING_TIMEOUT, connection.ping()).await else {
+                    doubt.raise();
+                    return Err(unanswered());
+                };
+                Ok(answered.is_ok())
             })
         })
 }
