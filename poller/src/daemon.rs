@@ -11,7 +11,7 @@ use mcp_taskd_core::store::{Page, Queries, Registry, TaskFilter};
 use mcp_taskd_core::task::{Policy, TaskRecord};
 use mcp_taskd_core::upstream::{CallError, Scope};
 use serde_json::value::RawValue;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 use crate::auth::Authenticator;
 use crate::health::Health;
@@ -40,6 +40,8 @@ pub trait Tasks: Send + Sync {
     async fn poll_now(&self, access: &Access, id: &str) -> Result<TaskRecord, ServiceError>;
     /// See [`Service::input`].
     async fn input(&self, access: &Access, id: &str, input: &RawValue) -> Result<TaskRecord, ServiceError>;
+    /// Threads in which something has just happened, as far as this process is told.
+    fn threads(&self) -> broadcast::Receiver<Arc<str>>;
 }
 
 #[async_trait]
@@ -75,6 +77,10 @@ impl Tasks for Service {
 
     async fn input(&self, access: &Access, id: &str, input: &RawValue) -> Result<TaskRecord, ServiceError> {
         self.input(access, id, input).await
+    }
+
+    fn threads(&self) -> broadcast::Receiver<Arc<str>> {
+        self.worker().threads()
     }
 }
 

@@ -38,6 +38,8 @@ pub struct Metrics {
     oldest_due: Gauge,
     stats_at: Gauge,
     workers_live: IntGauge,
+    workers_polling: IntGauge,
+    log_bytes: IntGauge,
 }
 
 /// What the store last said of the whole fleet, each count up to [`COUNT_CAP`] a status.
@@ -117,6 +119,14 @@ impl Metrics {
                 gauge("store_stats_timestamp_seconds", "When the figures from the store were read.")?,
             )?,
             workers_live: add(registry, int_gauge("workers_live", "Live workers of the fleet.")?)?,
+            workers_polling: add(
+                registry,
+                int_gauge("workers_polling", "Those of them that poll tasks; 0: nobody polls.")?,
+            )?,
+            log_bytes: add(
+                registry,
+                int_gauge("store_log_bytes", "SQLite's write-ahead log; a reader that stays open lets it grow.")?,
+            )?,
         };
         metrics.show_degraded(&[]);
         Ok(metrics)
@@ -196,6 +206,8 @@ impl Metrics {
         self.tasks_due.set(stats.due);
         self.oldest_due.set(stats.oldest_due_at.map_or(0.0, seconds));
         self.workers_live.set(stats.workers_live);
+        self.workers_polling.set(stats.workers_polling);
+        self.log_bytes.set(stats.log_bytes);
         self.stats_at.set(seconds(now_ms));
     }
 
@@ -257,6 +269,7 @@ mod tests {
                 column: "remote_task_id".into(),
                 reason: "absent although working".into(),
             }],
+            log_bytes: 4_096,
         };
         metrics.show(&stats, 2_000);
         metrics.record_http("GET", "/livez", 200, Duration::from_millis(3));
@@ -272,6 +285,8 @@ mod tests {
             "mcp_taskd_tasks_oldest_due_timestamp_seconds 1.5",
             "mcp_taskd_store_stats_timestamp_seconds 2",
             "mcp_taskd_workers_live 2",
+            "mcp_taskd_workers_polling 1",
+            "mcp_taskd_store_log_bytes 4096",
             "mcp_taskd_draining 0",
             "mcp_taskd_http_requests_total{code=\"200\",method=\"GET\",route=\"/livez\"} 1",
         ] {

@@ -9,13 +9,13 @@ use mcp_taskd_core::clock::{ManualClock, Millis};
 use mcp_taskd_core::config::{Settings, Source};
 use mcp_taskd_core::service::{Access, AgentCancel, ServiceError, Submit, Submitted};
 use mcp_taskd_core::store::{
-    EventRecord, Heartbeat, Page, Queries, Registry, Result as StoreResult, StoreError, StoreErrorKind, StoreStats,
-    TaskFilter, WorkerId, WorkerInfo, Workers,
+    Corrected, EventRecord, Heartbeat, Page, Queries, Registry, Result as StoreResult, StoreError, StoreErrorKind,
+    StoreStats, TaskFilter, WorkerId, WorkerInfo, Workers,
 };
 use mcp_taskd_core::task::{Policy, Status, TaskRecord};
 use mcp_taskd_core::upstream::{CallError, CallErrorKind, Factory, Options, Scope};
 use serde_json::value::RawValue;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 use crate::auth::Authenticator;
 use crate::daemon::{Daemon, Tasks, Tools};
@@ -158,6 +158,10 @@ impl Tasks for Stub {
         self.find(access, id)?;
         Err(ServiceError::Conflict("the task does not wait for input".into()))
     }
+
+    fn threads(&self) -> broadcast::Receiver<Arc<str>> {
+        broadcast::channel(1).1
+    }
 }
 
 #[async_trait]
@@ -265,6 +269,10 @@ impl Registry for Stub {
 
     async fn free_dead(&self, _: Millis, _: u32, _: i64) -> StoreResult<u64> {
         Ok(0)
+    }
+
+    async fn correct_far(&self, _: u32, _: i64) -> StoreResult<Corrected> {
+        Ok(Corrected::default())
     }
 
     async fn delete_dead(&self) -> StoreResult<u64> {

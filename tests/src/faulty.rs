@@ -8,11 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mcp_taskd_core::clock::Millis;
 use mcp_taskd_core::store::{
-    Applied, CancelRequest, ClaimOrder, EventRecord, Heartbeat, Inserted, Intents, Leases, NewHandle, NewIntent, Owned,
-    Page, Queries, Recorded, Registry, Result, RowState, SharedStore, StoreError, StoreErrorKind, StoreStats,
-    TaskFilter, TaskWrite, WorkerId, WorkerInfo, Workers,
+    Applied, CancelRequest, ClaimOrder, Corrected, EventRecord, Heartbeat, Inserted, Intents, Leases, NewHandle,
+    NewIntent, News, Owned, Page, Queries, Recorded, Registry, Result, RowState, SharedStore, StoreError,
+    StoreErrorKind, StoreStats, TaskFilter, TaskWrite, Wakeup, Wakeups, WorkerId, WorkerInfo, Workers,
 };
 use mcp_taskd_core::task::{TaskRecord, Tracked};
+use tokio::sync::broadcast;
 
 /// What happens to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,7 +137,8 @@ impl Faulty {
 #[async_trait]
 impl Registry for Faulty {
     async fn register(&self, worker: &WorkerInfo) -> Result<Millis> {
-        self.inner.register(worker).await
+        let (inner, worker) = (Arc::clone(&self.inner), worker.clone());
+        self.meet("register", async move { inner.register(&worker).await }).await
     }
 
     async fn heartbeat(&self, worker: &WorkerId, held: i64) -> Result<Heartbeat> {
@@ -160,6 +162,10 @@ impl Registry for Faulty {
     async fn free_dead(&self, now: Millis, limit: u32, spread_ms: i64) -> Result<u64> {
         let inner = Arc::clone(&self.inner);
         self.meet("free_dead", async move { inner.free_dead(now, limit, spread_ms).await }).await
+    }
+
+    async fn correct_far(&self, limit: u32, spread_ms: i64) -> Result<Corrected> {
+        self.inner.correct_far(limit, spread_ms).await
     }
 
     async fn delete_dead(&self) -> Result<u64> {
@@ -233,6 +239,21 @@ impl Intents for Faulty {
 
     async fn make_due(&self, id: &str, now: Millis) -> Result<Option<TaskRecord>> {
         self.inner.make_due(id, now).await
+    }
+}
+
+#[async_trait]
+impl Wakeups for Faulty {
+    fn wake(&self, what: Wakeup) {
+        self.inner.wake(what);
+    }
+
+    fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
+        self.inner.wakeups()
+    }
+
+    async fn news(&self, after: i64, limit: u32) -> Result<News> {
+        self.inner.news(after, limit).await
     }
 }
 

@@ -8,6 +8,7 @@ pub mod fake;
 pub mod faulty;
 pub mod freeze;
 pub mod gate;
+pub mod pooler;
 pub mod postgres;
 pub mod proxy;
 pub mod scripted;

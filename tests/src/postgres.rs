@@ -182,6 +182,12 @@ impl Server {
         std::fs::read_to_string(directory.join("data/postmaster.pid")).ok()?.lines().next()?.trim().parse().ok()
     }
 
+    /// The directory of a private server's socket.
+    pub(crate) fn socket_directory(&self) -> Option<PathBuf> {
+        let Place::Private { directory, .. } = &self.place else { return None };
+        Some(directory.clone())
+    }
+
     /// How to connect to a database of this server.
     pub fn url(&self, database: &str) -> String {
         match &self.place {
@@ -249,13 +255,13 @@ fn find_programs() -> Option<PathBuf> {
     versions.pop().map(|(_, directory)| directory)
 }
 
-fn is_owned_by_root(directory: &Path) -> bool {
+pub(crate) fn is_owned_by_root(directory: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     directory.metadata().is_ok_and(|metadata| metadata.uid() == 0)
 }
 
 /// User and group of an unprivileged account.
-fn find_account() -> Option<(u32, u32)> {
+pub(crate) fn find_account() -> Option<(u32, u32)> {
     let accounts = std::fs::read_to_string("/etc/passwd").ok()?;
     ["postgres", "nobody"].iter().find_map(|name| {
         accounts.lines().find_map(|line| {

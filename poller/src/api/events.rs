@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -11,13 +12,14 @@ use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use mcp_taskd_core::store::{EventRecord, TaskFilter};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::broadcast::{self, error::RecvError};
 
 use super::Api;
 use super::problem::Problem;
 use super::thread::Thread;
 use crate::view;
 
-/// How often the store is asked when there is nothing new.
+/// How often the store is asked when there is nothing new, whatever this process is told.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait after the store did not answer.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -28,6 +30,7 @@ struct Feed {
     filter: TaskFilter,
     after: i64,
     ready: VecDeque<EventRecord>,
+    threads: broadcast::Receiver<Arc<str>>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -43,7 +46,8 @@ pub async fn thread(State(api): State<Api>, thread: Thread, headers: HeaderMap) 
     let access = thread.access();
     let filter =
         TaskFilter { user_id: access.user_id.clone(), thread_id: access.thread_id.clone(), ..TaskFilter::default() };
-    let feed = Feed { api, filter, after, ready: VecDeque::new(), _permit: permit };
+    let threads = api.daemon.tasks.threads();
+    let feed = Feed { api, filter, after, ready: VecDeque::new(), threads, _permit: permit };
     let events = stream::unfold(feed, |mut feed| async move {
         let event = feed.next().await?;
         Some((Ok::<_, Infallible>(event), feed))
@@ -65,6 +69,8 @@ impl Feed {
             if stop.is_cancelled() {
                 return None;
             }
+            // What is told from here on may be in what is read now, and then it is only read once more.
+            self.threads = self.threads.resubscribe();
             let pause = match self.api.daemon.queries.list_events(self.after, &self.filter, BATCH).await {
                 Ok(events) if events.is_empty() => POLL_EVERY,
                 Ok(events) => {
@@ -78,8 +84,20 @@ impl Feed {
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                () = told_of(&mut self.threads, self.filter.thread_id.as_deref()) => {}
                 () = stop.cancelled() => return None,
             }
+        }
+    }
+}
+
+/// Waits until something has happened in the thread, as far as this process is told.
+async fn told_of(threads: &mut broadcast::Receiver<Arc<str>>, thread: Option<&str>) {
+    loop {
+        match threads.recv().await {
+            Ok(told) if thread.is_some_and(|thread| *told != *thread) => {}
+            Ok(_) | Err(RecvError::Lagged(_)) => return,
+            Err(RecvError::Closed) => std::future::pending().await,
         }
     }
 }

@@ -108,6 +108,7 @@ async fn checks(api: &Api) -> Vec<Check> {
     if reachable {
         checks.push(schema(api).await);
         checks.push(workers(api).await);
+        checks.extend(wakeups(api));
     }
     checks.push(match daemon.live.last_reload().error {
         None => Check::new("configuration", Health::Ok, None),
@@ -159,6 +160,13 @@ fn quarantine(columns: &[(String, i64)]) -> Check {
     let names: Vec<_> = columns.iter().map(|(column, _)| column.as_str()).collect();
     let detail = format!("tasks that cannot be read: {rows} (see /api/stats), by {}", names.join(", "));
     Check::new("quarantine", Health::Warning, detail)
+}
+
+/// They only shorten waiting, so that it is no reason to be unready.
+fn wakeups(api: &Api) -> Option<Check> {
+    let heard = api.daemon.queries.hears_others()?;
+    let lost = "other processes are not heard; they are looked after once a second".to_owned();
+    Some(if heard { Check::new("wakeups", Health::Ok, None) } else { Check::new("wakeups", Health::Warning, lost) })
 }
 
 fn answer(good: bool, text: &'static str) -> Response {

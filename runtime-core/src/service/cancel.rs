@@ -108,11 +108,12 @@ impl Service {
         }
     }
 
-    /// Tells the local worker and those who wait that a write of ours has freed a row.
+    /// Tells the workers and those who wait that a write of ours has freed a row.
     fn freed(&self, task: &TaskRecord) {
         // A repeated request may find the row owned again, and then nothing held is older than what owns it.
         if !task.status.is_terminal() && task.status != Status::Submitting && task.lease_owner.is_none() {
             self.worker.forget(&task.id, task.lease_epoch);
+            self.worker.wake();
         }
         self.worker.announce(&task.id);
     }

@@ -9,7 +9,7 @@ use super::{Access, Service, ServiceError, not_found, unavailable};
 use crate::store::{Page, TaskFilter};
 use crate::task::{Status, TaskRecord};
 
-/// How often a waiting call looks at the row by itself: changes by other processes are not announced here.
+/// How often a waiting call looks at the row by itself: changes by other processes may not be announced here.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Service {

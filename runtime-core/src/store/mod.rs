@@ -11,13 +11,16 @@ pub mod memory;
 mod model;
 mod shared;
 pub mod sql;
+mod wakeup;
 
 pub use error::{StoreError, StoreErrorKind};
 pub use model::{
-    Applied, CancelRequest, ClaimOrder, EventRecord, Heartbeat, Inserted, NewHandle, NewIntent, Owned, Page,
-    Quarantined, Recorded, RowState, StoreStats, TaskFilter, TaskWrite, WorkerId, WorkerInfo, WorkerRecord, Workers,
+    Applied, CancelRequest, ClaimOrder, Corrected, EventRecord, FAR_AHEAD_MS, Heartbeat, Inserted, NewHandle,
+    NewIntent, Owned, Page, Quarantined, Recorded, RowState, StoreStats, TaskFilter, TaskWrite, WorkerId, WorkerInfo,
+    WorkerRecord, Workers,
 };
 pub use shared::SharedState;
+pub use wakeup::{News, Wakeup, Wakeups};
 
 use std::sync::Arc;
 
@@ -30,9 +33,9 @@ use crate::task::{TaskRecord, Tracked};
 pub type Result<T> = std::result::Result<T, StoreError>;
 
 /// Everything the daemon asks of its store.
-pub trait Store: Registry + Leases + Intents + Queries {}
+pub trait Store: Registry + Leases + Intents + Queries + Wakeups {}
 
-impl<T: Registry + Leases + Intents + Queries> Store for T {}
+impl<T: Registry + Leases + Intents + Queries + Wakeups> Store for T {}
 
 /// A store shared by the parts of a process.
 pub type SharedStore = Arc<dyn Store>;
@@ -59,6 +62,11 @@ pub trait Registry: Send + Sync {
     /// Frees at most `limit` rows owned by dead workers: no owner, epoch + 1, and due at
     /// max(stored, `now` + a random part of `spread_ms`). Returns how many.
     async fn free_dead(&self, now: Millis, limit: u32, spread_ms: i64) -> Result<u64>;
+
+    /// Brings back what is dated further ahead of the store's clock than anything can be, because a clock had jumped: at most
+    /// `limit` unowned, active rows due later than [`FAR_AHEAD_MS`] become due within `spread_ms`, epoch + 1, and the leases
+    /// of live workers that end later than that end one lease from now (FAILURES 6). Returns the ids of both.
+    async fn correct_far(&self, limit: u32, spread_ms: i64) -> Result<Corrected>;
 
     /// Deletes dead workers that no task row names. Returns how many.
     async fn delete_dead(&self) -> Result<u64>;
@@ -136,6 +144,11 @@ pub trait Queries: Send + Sync {
 
     /// Figures for metrics, each count bounded by `cap`.
     async fn stats(&self, now: Millis, degraded_after: i64, cap: i64) -> Result<StoreStats>;
+
+    /// Whether wake-ups of other processes arrive here; `None` where nobody listens, or where there is nothing to hear.
+    fn hears_others(&self) -> Option<bool> {
+        None
+    }
 
     /// Whether the store answers; used by readiness.
     async fn ping(&self) -> Result<()>;

@@ -65,6 +65,19 @@ pub struct Workers {
     pub rows: Vec<WorkerRecord>,
 }
 
+/// What is due, or leased, longer than this from now is so by the mistake of a clock: a due time is 24 hours away at most
+/// (BEHAVIOURS 13), and the rest is for jitter and for clocks that are corrected by an hour.
+pub const FAR_AHEAD_MS: Millis = 25 * 3_600_000;
+
+/// What a clock that had jumped left behind, and what has been corrected.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Corrected {
+    /// The tasks that were due absurdly late.
+    pub tasks: Vec<String>,
+    /// The workers whose lease ended absurdly late.
+    pub workers: Vec<String>,
+}
+
 /// What a worker may claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimOrder {
@@ -286,6 +299,8 @@ pub struct StoreStats {
     pub active: i64,
     /// Rows that were given back because they cannot be decoded, up to 100.
     pub quarantined: Vec<Quarantined>,
+    /// How large SQLite's write-ahead log is, which a reader that stays open lets grow (FAILURES 16); 0 where there is none.
+    pub log_bytes: i64,
 }
 
 /// A row that cannot be decoded, and that no worker looks at again before long (FAILURES 27).

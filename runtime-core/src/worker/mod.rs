@@ -18,11 +18,12 @@ mod observer;
 mod queue;
 mod room;
 mod takeover;
+mod wakeups;
 mod writer;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
 use crate::clock::{Clock, Millis, StoreClock};
 use crate::driver::{Driver, Routes};
-use crate::store::{SharedStore, StoreError, StoreErrorKind, WorkerId, WorkerInfo};
+use crate::store::{SharedStore, StoreError, StoreErrorKind, Wakeup, WorkerId, WorkerInfo};
 use crate::task::{Policy, Tracked};
 use actor::Actor;
 pub use incarnation::Incarnation;
@@ -85,7 +86,10 @@ pub(crate) struct Context {
     beat_ms: AtomicI64,
     /// Asks for a heartbeat before its time.
     publish: Notify,
+    /// Live workers that poll, with this one.
+    fleet: AtomicUsize,
     changes: broadcast::Sender<Arc<str>>,
+    threads: broadcast::Sender<Arc<str>>,
 }
 
 impl std::fmt::Debug for Context {
@@ -122,6 +126,29 @@ impl Context {
 
     fn set_incarnation(&self, incarnation: Option<Arc<Incarnation>>) {
         *self.incarnation.write().unwrap_or_else(PoisonError::into_inner) = incarnation;
+    }
+
+    /// Says that this process has changed a task's row, to those who wait for it here and elsewhere.
+    pub(crate) fn announce(&self, id: &Arc<str>) {
+        // Nobody may be waiting.
+        let _ = self.changes.send(Arc::clone(id));
+        self.store.wake(Wakeup::Changed);
+    }
+
+    /// Says that a row is due, or soon will be, that nobody owns: whoever has room may take it.
+    pub(crate) fn announce_due(&self) {
+        self.store.wake(Wakeup::Due);
+    }
+
+    /// Whether anybody here waits for changes.
+    fn is_watched(&self) -> bool {
+        self.changes.receiver_count() + self.threads.receiver_count() > 0
+    }
+
+    /// Tells those who wait here of a change, whoever made it.
+    fn tell(&self, task: &Arc<str>, thread: &Arc<str>) {
+        let _ = self.changes.send(Arc::clone(task));
+        let _ = self.threads.send(Arc::clone(thread));
     }
 
     fn intents(&self) -> std::sync::MutexGuard<'_, HashSet<Arc<str>>> {
@@ -214,7 +241,9 @@ impl Worker {
             renewed_ms: AtomicI64::new(0),
             beat_ms: AtomicI64::new(0),
             publish: Notify::new(),
+            fleet: AtomicUsize::new(1),
             changes: broadcast::channel(CHANGES).0,
+            threads: broadcast::channel(CHANGES).0,
         });
         let incarnation = context.register().await?;
         context.set_incarnation(Some(Arc::clone(&incarnation)));
@@ -252,15 +281,19 @@ impl Worker {
         context.worker().is_some() && context.boot() < context.renewed() + context.options.lease
     }
 
-    /// Ids of tasks whose row this process has just changed.
+    /// Ids of tasks whose row has just changed: by this process, or, as far as that is known, by another.
     pub fn changes(&self) -> broadcast::Receiver<Arc<str>> {
         self.context.changes.subscribe()
     }
 
+    /// Threads in which something has just happened, as far as that is known.
+    pub fn threads(&self) -> broadcast::Receiver<Arc<str>> {
+        self.context.threads.subscribe()
+    }
+
     /// Says that a task's row has changed, to those who wait for it.
     pub(crate) fn announce(&self, id: &Arc<str>) {
-        // Nobody may be waiting.
-        let _ = self.context.changes.send(Arc::clone(id));
+        self.context.announce(id);
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -288,9 +321,10 @@ impl Worker {
         self.send(Message::Forget(Arc::clone(id), epoch));
     }
 
-    /// Asks for a claim before the next tick.
+    /// Says that a write of this process has left a row due that nobody owns: claim before the next tick, here or elsewhere.
     pub fn wake(&self) {
         self.send(Message::Wake);
+        self.context.announce_due();
     }
 
     /// What this worker knows of a task, if it holds it.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::store::{WorkerId, WorkerRecord, Workers};
+use crate::store::{FAR_AHEAD_MS, WorkerId, WorkerRecord, Workers};
 
 /// Between two looks at least, for the later one not to continue the earlier one; ticks are a second apart.
 const BLIND: Duration = Duration::from_secs(3);
@@ -52,7 +52,8 @@ impl Observer {
     ) -> Option<(WorkerId, i64)> {
         let fresh = Seen { heartbeat_count: row.heartbeat_count, since: now };
         let seen = self.seen.entry(row.info.id.clone()).or_insert(fresh);
-        let lease = Duration::from_millis(row.info.lease_ms.max(0).unsigned_abs());
+        // Whatever a row says of its lease, it ends: nobody's is as long as this.
+        let lease = Duration::from_millis(row.info.lease_ms.clamp(0, FAR_AHEAD_MS).unsigned_abs());
         if seen.heartbeat_count != row.heartbeat_count || gap > (lease / 3).max(BLIND) {
             *seen = fresh;
         }

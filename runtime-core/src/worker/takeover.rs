@@ -11,7 +11,7 @@ use super::Context;
 use super::incarnation::Predecessors;
 use super::message::Message;
 use super::observer::Observer;
-use crate::store::{StoreError, WorkerId, WorkerRecord};
+use crate::store::{Corrected, StoreError, WorkerId, WorkerRecord};
 
 /// Rows freed by one statement.
 const CHUNK: u32 = 1_000;
@@ -19,6 +19,10 @@ const CHUNK: u32 = 1_000;
 const PRUNED: u32 = 500;
 /// Between two looks for ended tasks to delete.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// Tasks that are due absurdly late and corrected by one statement.
+const CORRECTED: u32 = 500;
+/// Between two looks for such.
+const CORRECT_EVERY: Duration = Duration::from_secs(10);
 /// Between two sweeps of the state directory.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
@@ -39,7 +43,12 @@ pub(super) async fn run(context: Arc<Context>, messages: mpsc::UnboundedSender<M
     let predecessors = Predecessors::new(&context.options.state_dir);
     let mut next_prune = Instant::now();
     let mut next_sweep = Instant::now();
+    let mut next_correction = Instant::now();
     loop {
+        if Instant::now() >= next_correction {
+            let full = correct(&context).await;
+            next_correction = Instant::now() + if full { Duration::ZERO } else { CORRECT_EVERY };
+        }
         if let Some(retention) = context.options.retention.filter(|_| Instant::now() >= next_prune) {
             // A full chunk means that there is more; a short rest keeps the deletes from crowding the writes.
             let full = prune(&context, retention).await;
@@ -55,6 +64,7 @@ pub(super) async fn run(context: Arc<Context>, messages: mpsc::UnboundedSender<M
                     let _ = messages.send(Message::Fleet(fleet));
                     if freed > 0 {
                         let _ = messages.send(Message::Wake);
+                        context.announce_due();
                     }
                 }
                 Err(error) => tracing::warn!(%error, "the other workers cannot be looked after"),
@@ -110,6 +120,30 @@ async fn prune(context: &Context, retention: Duration) -> bool {
         }
         Err(error) => {
             tracing::warn!(%error, "ended tasks cannot be pruned");
+            false
+        }
+    }
+}
+
+/// Brings back a chunk of what is dated absurdly far ahead (FAILURES 6); whether there may be more.
+async fn correct(context: &Context) -> bool {
+    match context.store.correct_far(CORRECTED, context.policy.poll_interval_ms).await {
+        Ok(Corrected { tasks, workers }) => {
+            if let Some(one) = tasks.first() {
+                tracing::warn!(
+                    tasks = tasks.len(),
+                    task.id = one,
+                    "tasks were due later than can be; they are due now"
+                );
+                context.announce_due();
+            }
+            for worker in workers {
+                tracing::warn!(worker, "a worker's lease ended later than can be; it ends a lease from now");
+            }
+            tasks.len() >= CORRECTED as usize
+        }
+        Err(error) => {
+            tracing::warn!(%error, "what is due absurdly late cannot be looked for");
             false
         }
     }

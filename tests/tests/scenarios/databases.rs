@@ -105,3 +105,24 @@ async fn a_database_that_crashes_and_comes_back_loses_nothing_22_23() {
     assert_eq!(owned, 0, "what has ended is nobody's");
     daemon.stop().await;
 }
+
+/// Two daemons behind a pooler that lends connections by the transaction: nothing relies on a session (20).
+#[tokio::test(flavor = "multi_thread")]
+async fn daemons_behind_a_pooler_work_and_hear_nothing_of_each_other_20() {
+    let Some(pooler) = mcp_taskd_tests::pooler::pooler() else { return };
+    let database = postgres::database().await;
+    let fake = fake().await;
+    let site = on(&pooler.url(database.name()), &fake);
+    site.migrate().await;
+    let (mut first, mut second) = (site.daemon("first"), site.daemon("second"));
+    tokio::join!(first.start(), second.start());
+    let ready = first.api.request(reqwest::Method::GET, "/readyz?verbose", None, None).await.unwrap();
+    let wakeups = ready["checks"].as_array().unwrap().iter().find(|check| check["name"] == "wakeups").unwrap();
+    assert_eq!(wakeups["status"], "warning", "{ready}");
+    let tasks = submit_steadily(first.api.clone()).await;
+    until_within("every task ends", PATIENCE, || audit::all_ended(&second.api, TASKS)).await;
+    audit::matches_the_truth(&second.api, &[("s", &fake)], &tasks).await;
+    assert!(!first.log().contains("prepared statement"), "{}", first.log());
+    first.stop().await;
+    second.stop().await;
+}

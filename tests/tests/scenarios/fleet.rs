@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use mcp_taskd_tests::daemon::{Daemon, id_of};
+use mcp_taskd_tests::daemon::{ApiError, Daemon, id_of};
 use mcp_taskd_tests::fake::FakeServer;
 use mcp_taskd_tests::postgres;
 use mcp_taskd_tests::wait::{PATIENCE, until, until_within};
@@ -152,8 +152,15 @@ async fn two_daemons_on_one_sqlite_file_work_together_17_157() {
     second.stop().await;
 }
 
+/// What `/readyz?verbose` says of one of its checks.
+async fn check(daemon: &Daemon, name: &str) -> Value {
+    let report = daemon.api.request(reqwest::Method::GET, "/readyz?verbose", None, None).await.unwrap();
+    let found = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == name).cloned();
+    found.unwrap_or_else(|| panic!("no check {name} in {report}"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn gateways_submit_and_workers_poll() {
+async fn gateways_submit_and_workers_poll_35_144() {
     let database = postgres::database().await;
     let fake = fake().await;
     let site = site().postgres(database.url()).server("s", &fake.url);
@@ -161,17 +168,44 @@ async fn gateways_submit_and_workers_poll() {
     let mut gateway = site.daemon("gateway").with(&["--role", "gateway"]);
     gateway.start().await;
     let id = id_of(&gateway.api.submit("s", &json!({"polls": 1}), None).await.unwrap());
+    let doomed = id_of(&gateway.api.submit("s", &json!({"end": "never"}), None).await.unwrap());
     let features = gateway.api.request(reqwest::Method::GET, "/api/features", None, None).await.unwrap();
     assert_eq!(features["mcp_tasks"]["enabled"], false, "nothing is polled here (35)");
-    let task = || async { gateway.api.task(&id).await.unwrap() };
-    assert_eq!(task().await["lease_owner"], Value::Null);
+    let task = async |id: &str| gateway.api.task(id).await.unwrap();
+    assert_eq!(task(&id).await["lease_owner"], Value::Null);
+    // Nobody polls: that is said, and a cancel is recorded all the same.
+    let pollers = check(&gateway, "pollers").await;
+    assert!(pollers["detail"].as_str().unwrap().contains("nobody polls"), "{pollers}");
+    assert_eq!(gateway.api.count("workers_polling", &[]).await, 0);
+    assert_eq!(gateway.api.cancel(&doomed).await.unwrap()["cancel_requested"], true);
 
     let mut worker = site.daemon("worker").with(&["--role", "worker"]);
     worker.start().await;
-    until("the worker polls it to its end", || async { task().await["status"] == "completed" }).await;
-    assert!(worker.api.tasks().await.is_err(), "a worker serves probes and metrics only");
+    until("the worker polls it to its end", async || task(&id).await["status"] == "completed").await;
+    until("the worker carries the cancel", async || task(&doomed).await["status"] == "cancelled").await;
+    for (method, path) in [
+        (reqwest::Method::GET, "/api/tasks"),
+        (reqwest::Method::GET, "/api/threads/default/mcp-tasks"),
+        (reqwest::Method::POST, "/api/threads/default/mcp-tasks"),
+        (reqwest::Method::POST, "/mcp"),
+    ] {
+        match worker.api.request(method, path, Some(&json!({})), None).await {
+            Err(ApiError::Refused(404, _)) => {}
+            other => panic!("a worker serves probes and metrics only, and {path} answers {other:?}"),
+        }
+    }
     assert!(worker.api.count("polls_total", &[("server", "s")]).await >= 2);
     assert_eq!(gateway.api.count("polls_total", &[("server", "s")]).await, 0);
+    assert_eq!(gateway.api.count("claims_total", &[]).await, 0);
+    until("they hear each other", async || {
+        check(&gateway, "wakeups").await["status"] == "ok" && check(&worker, "wakeups").await["status"] == "ok"
+    })
+    .await;
+    let listed = site.run(&["workers", "list", "--output", "json"]).await;
+    let listed: Vec<Value> = serde_json::from_str(&listed.success()).unwrap();
+    let mut roles: Vec<_> = listed.iter().map(|worker| (worker["role"].as_str().unwrap(), &worker["polls"])).collect();
+    roles.sort_by_key(|(role, _)| *role);
+    assert_eq!(roles, [("gateway", &json!(false)), ("worker", &json!(true))]);
     worker.stop().await;
     gateway.stop().await;
 }

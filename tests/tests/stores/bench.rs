@@ -10,6 +10,7 @@ use mcp_taskd_core::store::{
     WorkerInfo,
 };
 use mcp_taskd_core::task::{Binding, Change, Snapshot, Status, TaskRecord, Toolset, Tracked, transition};
+use mcp_taskd_tests::pooler;
 use mcp_taskd_tests::postgres::{self, TestDatabase};
 
 /// When everything happens, unless a test says otherwise.
@@ -44,6 +45,15 @@ impl Bench {
         let sql = SqlStore::connect_postgres(database.url(), 16).await.expect("connects");
         sql.migrate().await.expect("migrates");
         Self { store: Arc::new(sql.clone()), sql: Some(sql), database: Some(database), directory: None }
+    }
+
+    /// PostgreSQL behind a pooler; `None` where there is no pooler.
+    pub(crate) async fn pooled() -> Option<Self> {
+        let pooler = pooler::pooler()?;
+        let database = postgres::database().await;
+        let sql = SqlStore::connect_postgres(&pooler.url(database.name()), 16).await.expect("connects");
+        sql.migrate().await.expect("migrates");
+        Some(Self { store: Arc::new(sql.clone()), sql: Some(sql), database: Some(database), directory: None })
     }
 
     /// A live worker.
@@ -102,6 +112,12 @@ impl Bench {
 
     pub(crate) fn sql(&self) -> &SqlStore {
         self.sql.as_ref().expect("a SQL store")
+    }
+
+    /// The names of the statements whose text has this in it.
+    pub(crate) fn statements_with(&self, text: &str) -> Vec<&'static str> {
+        let statements = self.sql().statements();
+        statements.iter().filter(|(_, sql)| sql.to_uppercase().contains(text)).map(|(name, _)| *name).collect()
     }
 
     /// A statement's text by its name.
@@ -220,6 +236,15 @@ macro_rules! behaviours {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
                 super::$name(&crate::bench::Bench::postgres().await).await;
+            })+
+        }
+        /// Whatever works on PostgreSQL works behind a pooler that lends connections by the transaction (FAILURES 20).
+        mod pooled {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                if let Some(bench) = crate::bench::Bench::pooled().await {
+                    super::$name(&bench).await;
+                }
             })+
         }
     };

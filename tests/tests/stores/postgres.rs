@@ -1,4 +1,4 @@
-//! What only PostgreSQL can show (FAILURES 10, 12, 14, 18, 22, 39).
+//! What only PostgreSQL can show (FAILURES 6, 10, 12–14, 18, 22, 39).
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use mcp_taskd_tests::postgres as server;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
-use crate::bench::{Bench, T0, handle, info, intent, order};
+use crate::bench::{Bench, T0, handle, info, intent, order, write};
 
 /// A connection of the test's own.
-async fn connect(bench: &Bench) -> PgConnection {
+pub(crate) async fn connect(bench: &Bench) -> PgConnection {
     PgConnection::connect(bench.database.as_ref().expect("a database").url()).await.expect("connects")
 }
 
@@ -59,6 +59,24 @@ async fn owned_and_finished_rows_are_outside_the_claims_index_14() {
     let scan = plan.lines().find(|line| line.contains("mcp_tasks_claim_poll")).unwrap();
     assert!(scan.contains("rows=10 "), "the scan stops at the limit: {plan}");
     assert!(!plan.contains("Seq Scan on mcp_tasks"), "{plan}");
+}
+
+/// Nearly always there is none, and then it must cost nothing, however many rows wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn looking_for_what_is_due_absurdly_late_reads_no_row_that_is_not_6() {
+    let bench = Bench::postgres().await;
+    bench.worker("w").await;
+    execute(&bench, FILL).await;
+    let mut connection = connect(&bench).await;
+    let sql = format!("EXPLAIN (ANALYZE, BUFFERS) {}", bench.statement("correct_tasks"));
+    let explain = sqlx::query(AssertSqlSafe(sql)).bind(90_000_000_i64).bind(500_i64).bind(5_000_i64);
+    let rows = explain.fetch_all(&mut connection).await.unwrap();
+    let plan = rows.iter().map(|row: &PgRow| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n");
+    for index in ["mcp_tasks_claim_poll", "mcp_tasks_claim_cancel"] {
+        assert!(plan.contains(index), "{plan}");
+    }
+    assert_eq!(plan.matches("Index Cond: (next_due_at > $").count(), 2, "{plan}");
+    assert!(!plan.contains("Rows Removed by Filter") && !plan.contains("Seq Scan"), "{plan}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,7 +168,7 @@ async fn a_claim_and_a_mark_dead_are_serialised_39() {
 }
 
 /// Until so many backends of this database wait for a lock.
-async fn wait_for_waiters(bench: &Bench, count: i64) {
+pub(crate) async fn wait_for_waiters(bench: &Bench, count: i64) {
     let mut connection = connect(bench).await;
     let waiting =
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
@@ -254,4 +272,34 @@ async fn an_event_is_not_listed_while_an_earlier_one_may_still_be_committed() {
     slow.commit().await.unwrap();
     let sequences: Vec<_> = bench.events(&all).await.iter().map(|event| event.sequence).collect();
     assert_eq!(sequences, [1, 2]);
+}
+
+/// A snapshot that somebody holds keeps every old version of a row, and the claims' index full of them. Claims read past them;
+/// what the program does itself never holds one for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_held_by_another_slows_claims_and_stops_none_13() {
+    const ROUNDS: usize = 40;
+    let bench = Bench::postgres().await;
+    let worker = bench.worker("w").await;
+    execute(&bench, FILL).await;
+    let mut connection = connect(&bench).await;
+    let mut holding = connection.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+    sqlx::raw_sql("SELECT count(*) FROM mcp_tasks").execute(&mut *holding).await.unwrap();
+    for _ in 0..ROUNDS {
+        let tasks = bench.store.claim(&ClaimOrder { limit: 500, ..order(&worker) }).await.unwrap();
+        assert_eq!(tasks.len(), 500);
+        let writes: Vec<_> = tasks.iter().map(|task| write(task, task.on_release(T0))).collect();
+        bench.store.apply(&worker, &writes).await.unwrap();
+    }
+    let mut explaining = connect(&bench).await;
+    let plan = explain(&mut explaining, &bench.statement("claim_polls"), 10).await;
+    assert!(plan.contains("mcp_tasks_claim_poll") && !plan.contains("Seq Scan on mcp_tasks"), "{plan}");
+    holding.rollback().await.unwrap();
+
+    // Nothing of this program's own stays in a transaction or a statement.
+    let own =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'mcp-taskd'
+        AND (state LIKE 'idle in transaction%' OR backend_xmin IS NOT NULL)";
+    let open: i64 = sqlx::query_scalar(own).fetch_one(&mut explaining).await.unwrap();
+    assert_eq!(open, 0);
 }

@@ -1,9 +1,9 @@
-//! Workers: heartbeats and takeover (BEHAVIOURS G; FAILURES 2, 4, 39, 40).
+//! Workers: heartbeats and takeover (BEHAVIOURS G; FAILURES 2, 4, 6, 39, 40).
 
-use mcp_taskd_core::store::{Applied, Heartbeat, StoreErrorKind};
+use mcp_taskd_core::store::{Applied, CancelRequest, ClaimOrder, FAR_AHEAD_MS, Heartbeat, StoreErrorKind, WorkerInfo};
 use mcp_taskd_core::task::Status;
 
-use crate::bench::{Bench, T0, answered, behaviours, info, order};
+use crate::bench::{Bench, T0, answered, behaviours, info, order, write};
 
 behaviours! {
     a_heartbeat_renews_the_lease_by_the_stores_clock,
@@ -14,6 +14,8 @@ behaviours! {
     a_dead_workers_row_goes_only_when_no_task_names_it_4,
     a_result_applied_before_the_free_stays_2,
     tasks_that_ended_long_ago_are_pruned_with_their_events_oldest_first,
+    what_is_due_absurdly_late_is_due_soon_6,
+    a_lease_that_ends_absurdly_late_ends_one_lease_from_now_6,
 }
 
 async fn a_heartbeat_renews_the_lease_by_the_stores_clock(bench: &Bench) {
@@ -133,4 +135,54 @@ async fn tasks_that_ended_long_ago_are_pruned_with_their_events_oldest_first(ben
     assert!(bench.kinds("old").await.is_empty() && bench.kinds("older").await.is_empty());
     assert_eq!(bench.get("recent").await.status, Status::Completed);
     assert_eq!(bench.get("active").await.status, Status::Submitted);
+}
+
+const YEAR_2300: i64 = 10_413_792_000_000;
+
+async fn what_is_due_absurdly_late_is_due_soon_6(bench: &Bench) {
+    let worker = bench.worker("w").await;
+    let now_ms = bench.store.workers().await.unwrap().now_ms;
+    let day = 24 * 3_600_000;
+    let held = bench.held(&worker, "held").await;
+    for (id, due) in [("soon", now_ms + 60_000), ("a day", now_ms + day), ("2300", YEAR_2300), ("2301", YEAR_2300 + 1)]
+    {
+        bench.free(&worker, id, due).await;
+    }
+    // A cancel is due at once; one that was put off by a jumping clock is not.
+    let cancelled = bench.free(&worker, "cancel", T0).await;
+    let request = CancelRequest { id: "cancel".into(), user_id: None, thread_id: None };
+    bench.store.request_cancel(&request, T0).await.unwrap();
+    let claimed = bench.store.claim(&ClaimOrder { cancels: true, ..order(&worker) }).await.unwrap().remove(0);
+    assert_eq!(claimed.id, cancelled.id);
+    let mut put_off = write(&claimed, claimed.on_release(now_ms));
+    put_off.change.next_due_at = YEAR_2300;
+    bench.store.apply(&worker, &[put_off]).await.unwrap();
+
+    let before = bench.get("2300").await.lease_epoch;
+    let one = bench.store.correct_far(1, 5_000).await.unwrap();
+    assert!((1..=2).contains(&one.tasks.len()), "a chunk of each kind: {one:?}");
+    let rest = bench.store.correct_far(10, 5_000).await.unwrap();
+    let mut corrected = [one.tasks, rest.tasks].concat();
+    corrected.sort();
+    assert_eq!(corrected, ["2300", "2301", "cancel"]);
+    assert!(bench.store.correct_far(10, 5_000).await.unwrap().tasks.is_empty());
+    for id in &corrected {
+        let row = bench.get(id).await;
+        assert!((now_ms..now_ms + 65_000).contains(&row.next_due_at), "{id} is due at {}", row.next_due_at);
+    }
+    assert_eq!(bench.get("2300").await.lease_epoch, before + 1);
+    assert_eq!(bench.get("a day").await.next_due_at, now_ms + day);
+    assert_eq!(bench.get("held").await.lease_epoch, held.lease_epoch);
+}
+
+async fn a_lease_that_ends_absurdly_late_ends_one_lease_from_now_6(bench: &Bench) {
+    bench.worker("usual").await;
+    let days = WorkerInfo { lease_ms: 400 * 24 * 3_600_000, ..info("days") };
+    bench.store.register(&days).await.unwrap();
+    assert_eq!(bench.store.correct_far(10, 0).await.unwrap().workers, ["days"]);
+    let workers = bench.store.workers().await.unwrap();
+    let ends = |id: &str| workers.rows.iter().find(|row| *row.info.id == *id).unwrap().lease_expires_at;
+    assert!(ends("days") <= workers.now_ms + FAR_AHEAD_MS);
+    assert!(ends("usual") > workers.now_ms + 60_000);
+    assert!(bench.store.correct_far(10, 0).await.unwrap().workers.is_empty());
 }

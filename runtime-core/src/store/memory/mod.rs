@@ -5,10 +5,12 @@ mod leases;
 mod queries;
 mod registry;
 mod shared;
+mod wakeups;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::wakeup::Channel;
 use super::{EventRecord, WorkerId, WorkerRecord};
 use crate::clock::{Clock, Millis};
 use crate::task::{EventKind, Status, TaskRecord};
@@ -20,6 +22,7 @@ use crate::task::{EventKind, Status, TaskRecord};
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
+    wakeups: Channel,
 }
 
 #[derive(Debug)]
@@ -41,7 +44,7 @@ impl MemoryStore {
             generations: BTreeMap::new(),
             lots: fastrand::Rng::with_seed(0),
         };
-        Self { clock, state: Mutex::new(state) }
+        Self { clock, state: Mutex::new(state), wakeups: Channel::default() }
     }
 
     fn now_ms(&self) -> Millis {

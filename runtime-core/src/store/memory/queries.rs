@@ -82,6 +82,7 @@ impl Queries for MemoryStore {
             active: Status::ALL.into_iter().filter(|status| !status.is_terminal()).map(count).sum(),
             // Nothing is decoded here, so nothing can be wrong with it.
             quarantined: Vec::new(),
+            log_bytes: 0,
         })
     }
 

@@ -5,8 +5,10 @@ use async_trait::async_trait;
 use super::{MemoryStore, State, free};
 use crate::clock::Millis;
 use crate::store::{
-    Heartbeat, Registry, Result, StoreError, StoreErrorKind, WorkerId, WorkerInfo, WorkerRecord, Workers,
+    Corrected, FAR_AHEAD_MS, Heartbeat, Registry, Result, StoreError, StoreErrorKind, WorkerId, WorkerInfo,
+    WorkerRecord, Workers,
 };
+use crate::task::TaskRecord;
 
 #[async_trait]
 impl Registry for MemoryStore {
@@ -71,6 +73,28 @@ impl Registry for MemoryStore {
             }
         }
         Ok(freed)
+    }
+
+    async fn correct_far(&self, limit: u32, spread_ms: i64) -> Result<Corrected> {
+        let now_ms = self.now_ms();
+        let mut state = self.state();
+        let State { tasks, workers, lots, .. } = &mut *state;
+        let mut corrected = Corrected::default();
+        let far = |task: &&mut TaskRecord| {
+            task.lease_owner.is_none() && !task.status.is_terminal() && task.next_due_at > now_ms + FAR_AHEAD_MS
+        };
+        for task in tasks.values_mut().filter(far).take(limit as usize) {
+            task.tracked.next_due_at = now_ms + lots.i64(0..spread_ms.max(1));
+            task.tracked.lease_epoch += 1;
+            corrected.tasks.push(task.id.to_string());
+        }
+        for worker in
+            workers.values_mut().filter(|worker| worker.live && worker.lease_expires_at > now_ms + FAR_AHEAD_MS)
+        {
+            worker.lease_expires_at = now_ms + worker.info.lease_ms.min(FAR_AHEAD_MS);
+            corrected.workers.push(worker.info.id.to_string());
+        }
+        Ok(corrected)
     }
 
     async fn delete_dead(&self) -> Result<u64> {

@@ -5,6 +5,8 @@ mod input;
 mod intents;
 mod leases;
 mod migrate;
+mod notify;
+mod pooler;
 mod postgres;
 mod queries;
 mod registry;
@@ -13,6 +15,7 @@ mod shared;
 mod sqlite;
 mod statements;
 mod templates;
+mod wakeups;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,10 +42,11 @@ impl SqlStore {
         Ok(Self { engine: Arc::new(Engine::new(Database::Sqlite(sqlite))) })
     }
 
-    /// Connects to PostgreSQL; two more connections are kept for heartbeats. The schema is left to [`SqlStore::migrate`].
+    /// Connects to PostgreSQL; beside `max_connections`, two are kept for heartbeats and, by whoever listens or wakes, two for
+    /// wake-ups. The schema is left to [`SqlStore::migrate`].
     ///
-    /// Behind a transaction pooler the pooler must let the startup parameters `options` and `extra_float_digits` pass or ignore
-    /// them, and know named prepared statements.
+    /// Works behind a pooler that lends connections by the transaction, with two more round trips a statement and without
+    /// wake-ups; it must take the startup parameters `options` and `extra_float_digits`, or ignore them.
     pub async fn connect_postgres(url: &str, max_connections: u32) -> Result<Self> {
         let postgres = postgres::Postgres::connect(url, max_connections).await?;
         Ok(Self { engine: Arc::new(Engine::new(Database::Postgres(postgres))) })

@@ -106,6 +106,10 @@ impl Queries for SqlStore {
             workers_polling: only(&workers)?.int("polling")?,
             active,
             quarantined: self.quarantined(now).await?,
+            log_bytes: match self.engine.database() {
+                Database::Sqlite(sqlite) => sqlite.log_bytes(),
+                Database::Postgres(_) => 0,
+            },
         })
     }
 
@@ -117,6 +121,13 @@ impl Queries for SqlStore {
         match only(&rows)?.int("read_only")? {
             0 => Ok(()),
             _ => Err(StoreError::new(StoreErrorKind::Unavailable, "ping", "the database is read-only")),
+        }
+    }
+
+    fn hears_others(&self) -> Option<bool> {
+        match self.engine.database() {
+            Database::Sqlite(_) => None,
+            Database::Postgres(postgres) => postgres.wakeups().hears(),
         }
     }
 

@@ -2,11 +2,13 @@
 
 use async_trait::async_trait;
 
-use super::engine::Lane;
+use super::engine::{Lane, SqlRow};
 use super::statements::Sql;
 use super::{SqlStore, input, rows};
 use crate::clock::Millis;
-use crate::store::{Heartbeat, Registry, Result, StoreError, StoreErrorKind, WorkerId, WorkerInfo, Workers};
+use crate::store::{
+    Corrected, FAR_AHEAD_MS, Heartbeat, Registry, Result, StoreError, StoreErrorKind, WorkerId, WorkerInfo, Workers,
+};
 
 #[async_trait]
 impl Registry for SqlStore {
@@ -45,6 +47,16 @@ impl Registry for SqlStore {
     async fn free_dead(&self, now: Millis, limit: u32, spread_ms: i64) -> Result<u64> {
         let values = [now.into(), limit.into(), spread_ms.max(0).into()];
         Ok(self.engine.fetch(Lane::Write, Sql::FreeDead, &values).await?.len() as u64)
+    }
+
+    async fn correct_far(&self, limit: u32, spread_ms: i64) -> Result<Corrected> {
+        let values = [FAR_AHEAD_MS.into(), limit.into(), spread_ms.max(0).into()];
+        let tasks = self.engine.fetch(Lane::Write, Sql::CorrectTasks, &values).await?;
+        let workers = self.engine.fetch(Lane::Write, Sql::CorrectLeases, &[FAR_AHEAD_MS.into()]).await?;
+        let ids = |rows: &[SqlRow], table| {
+            rows.iter().map(|row| rows::Cells::new(row, table, "id").text("id")).collect::<Result<Vec<_>>>()
+        };
+        Ok(Corrected { tasks: ids(&tasks, "mcp_tasks")?, workers: ids(&workers, "workers")? })
     }
 
     async fn delete_dead(&self) -> Result<u64> {

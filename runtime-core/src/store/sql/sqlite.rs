@@ -9,6 +9,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePo
 use sqlx::{Connection as _, Executor as _};
 
 use super::engine::{Failed, Follow, Lane, SqlRow, Value, sqlite_query};
+use crate::store::wakeup::Channel;
 use crate::store::{StoreError, StoreErrorKind};
 
 /// How long SQLite itself waits for another process's write to end; the engine then tries again with jitter.
@@ -32,6 +33,7 @@ pub(super) struct Sqlite {
     readers: SqlitePool,
     path: PathBuf,
     file: Option<FileId>,
+    wakeups: Channel,
 }
 
 /// What tells a file from another of the same name: device and inode, where there are such.
@@ -80,7 +82,7 @@ impl Sqlite {
             options.create_if_missing(false).pragma("query_only", "on").pragma("cache_size", READER_CACHE),
         );
         let file = file_id(path).ok();
-        Ok(Self { writer, readers, path: path.to_owned(), file })
+        Ok(Self { writer, readers, path: path.to_owned(), file, wakeups: Channel::default() })
     }
 
     /// Whether the path still leads to the file that is open. SQLite itself would go on with one that was deleted or
@@ -91,6 +93,18 @@ impl Sqlite {
         }
         let message = format!("{} was deleted or replaced while it was open; restart", self.path.display());
         Err(Failed::new(StoreErrorKind::Unavailable, message))
+    }
+
+    /// The size of the write-ahead log's file. It is reused from its beginning once no reader needs it, and cut then.
+    pub(super) fn log_bytes(&self) -> i64 {
+        let mut path = self.path.clone().into_os_string();
+        path.push("-wal");
+        std::fs::metadata(path).map_or(0, |metadata| i64::try_from(metadata.len()).unwrap_or(i64::MAX))
+    }
+
+    /// Wake-ups within this process: other processes on the file tick.
+    pub(super) fn wakeups(&self) -> &Channel {
+        &self.wakeups
     }
 
     /// A connection that writes, for the migrator.

@@ -57,11 +57,11 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    Register, Heartbeat, Workers, MarkDead, FreeDead, DeleteDead, Ended, PruneEvents, PruneTasks,
+    Register, Heartbeat, Workers, MarkDead, FreeDead, CorrectTasks, CorrectLeases, DeleteDead, Ended, PruneEvents, PruneTasks,
     ClaimPolls, ClaimCancels, Quarantine, Owned, LoadOwned, Apply, InsertEvents, Inspect,
     InsertIntent, FindByKey, RecordSubmitted, DiscardIntent, IsTracked, RequestCancel, MakeDue,
     FindTask, TasksOfThread, TasksOfUser, TasksInStatus, TasksActive, Tasks,
-    EventsOfTask, EventsOfThread, EventsOfUser, Events,
+    EventsOfTask, EventsOfThread, EventsOfUser, Events, News,
     CountTasks, CountDegraded, CountDue, FindQuarantined, CountWorkers, Ping, SchemaVersion, Generation, NextGeneration,
 }
 
@@ -134,6 +134,7 @@ fn expand(template: Template, dialect: Dialect) -> String {
         .replace("{task_filter}", templates::TASK_FILTER)
         .replace("{event_filter}", templates::EVENT_FILTER)
         .replace("{claimable}", templates::CLAIMABLE)
+        .replace("{far}", templates::FAR)
         .replace("{record}", &format!("{TRACKED}, {PAYLOAD}"))
         .replace("{tracked}", TRACKED)
         .replace("{active}", &active.join(", "));

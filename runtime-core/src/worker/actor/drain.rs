@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::Actor;
+use super::{Actor, fleet};
 use crate::worker::held::Phase;
-use crate::worker::takeover;
+use crate::worker::message::Message;
 
 /// A drain that has begun.
 #[derive(Debug)]
@@ -41,7 +41,8 @@ impl Actor {
         }
     }
 
-    /// Whether a drain is over: nothing is held, no submit open, no question unanswered; or its time is up.
+    /// Whether a drain is over: nothing is held, no submit open, no question unanswered, no registration under way; or its
+    /// time is up.
     pub(super) fn drained(&mut self) -> bool {
         let Some((give_up_calls, deadline)) = self.drain.as_ref().map(|drain| (drain.give_up_calls, drain.deadline))
         else {
@@ -59,27 +60,26 @@ impl Actor {
         let quiet = self.held.is_empty()
             && self.running.is_empty()
             && self.asked.is_none()
+            && !self.registering
             && self.context.intents().is_empty();
         self.next_tick = self.next_tick.min(now + Duration::from_millis(100));
         quiet || now >= deadline
     }
 
-    /// Leaves the register: dead, never deleted, and whatever is left is freed at once.
+    /// Leaves the register, whatever is still under way.
     pub(super) async fn retire(mut self) {
         if let Some(heartbeat) = self.heartbeat.take() {
             heartbeat.abort();
         }
-        if let Some(worker) = self.worker.take() {
-            let left = async {
-                self.context.store.mark_dead(&worker.id, &worker.id, None).await?;
-                worker.leave();
-                takeover::free_all(&self.context).await?;
-                self.context.store.delete_dead().await
-            };
-            match left.await {
-                Ok(_) => tracing::info!(worker = %worker.id, "worker retired"),
-                Err(error) => tracing::warn!(%error, "the worker could not retire; others will find it dead"),
+        // What is registered from here on finds nobody to tell, and retires by itself.
+        self.inbox.close();
+        while let Ok(message) = self.inbox.try_recv() {
+            if let Message::Reborn(Ok(incarnation)) = message {
+                self.worker.get_or_insert(incarnation);
             }
+        }
+        if let Some(worker) = self.worker.take() {
+            fleet::retire(&self.context, &worker).await;
         }
         self.context.set_incarnation(None);
         for reply in self.drain.into_iter().flat_map(|drain| drain.replies) {

@@ -11,7 +11,7 @@ use crate::worker::balance;
 use crate::worker::held::Phase;
 use crate::worker::lanes::Slot;
 use crate::worker::message::Message;
-use crate::worker::{Incarnation, heartbeat};
+use crate::worker::{Context, Incarnation, heartbeat, takeover};
 
 impl Actor {
     /// Whether what is due is for the others to claim, as long as it is not late.
@@ -102,15 +102,23 @@ impl Actor {
         self.register(Duration::ZERO);
     }
 
-    fn register(&self, after: Duration) {
+    fn register(&mut self, after: Duration) {
+        self.registering = true;
         let (context, messages) = (Arc::clone(&self.context), self.messages.clone());
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
-            let _ = messages.send(Message::Reborn(context.register().await));
+            let registered = context.register().await;
+            if let Err(refused) = messages.send(Message::Reborn(registered))
+                && let Message::Reborn(Ok(late)) = refused.0
+            {
+                // The drain could not wait for it any longer.
+                retire(&context, &late).await;
+            }
         });
     }
 
     pub(super) fn registered(&mut self, incarnation: Result<Arc<Incarnation>>) {
+        self.registering = false;
         match incarnation {
             Ok(incarnation) => {
                 self.context.set_incarnation(Some(Arc::clone(&incarnation)));
@@ -118,10 +126,29 @@ impl Actor {
                 self.want_claim = true;
                 self.start_heartbeat();
             }
+            Err(error) if self.drain.is_some() => {
+                tracing::info!(%error, "the worker is shutting down and does not register again");
+            }
             Err(error) => {
                 tracing::error!(%error, "the worker cannot register");
                 self.register(Duration::from_millis(500 + fastrand::u64(..1_000)));
             }
         }
+    }
+}
+
+/// Leaves the register: dead, never deleted, and whatever is left is freed at once.
+pub(super) async fn retire(context: &Context, worker: &Incarnation) {
+    let left = async {
+        context.store.mark_dead(&worker.id, &worker.id, None).await?;
+        worker.leave();
+        if takeover::free_all(context).await? > 0 {
+            context.announce_due();
+        }
+        context.store.delete_dead().await
+    };
+    match left.await {
+        Ok(_) => tracing::info!(worker = %worker.id, "worker retired"),
+        Err(error) => tracing::warn!(%error, "the worker could not retire; others will find it dead"),
     }
 }

@@ -23,7 +23,7 @@ use super::message::Message;
 use super::queue::Order;
 use super::room::Crowd;
 use super::takeover::Fleet;
-use super::{Context, Incarnation, Live, takeover, writer};
+use super::{Context, Incarnation, Live, takeover, wakeups, writer};
 use crate::task::Tracked;
 use drain::Drain;
 
@@ -51,6 +51,8 @@ pub(super) struct Actor {
     lanes: Lanes,
     running: HashMap<u64, Running>,
     heartbeat: Option<AbortHandle>,
+    /// Whether a registration is under way.
+    registering: bool,
     /// Numbers jobs and writes.
     serial: u64,
     /// Numbers questions to the store.
@@ -98,6 +100,7 @@ impl Actor {
             lanes,
             running: HashMap::new(),
             heartbeat: None,
+            registering: false,
             serial: 0,
             questions: 0,
             asked: None,
@@ -120,6 +123,7 @@ impl Actor {
             tokio::spawn(writer::run(Arc::clone(&self.context), orders, self.messages.clone()));
         }
         let takeover = tokio::spawn(takeover::run(Arc::clone(&self.context), self.messages.clone()));
+        let wakeups = tokio::spawn(wakeups::run(Arc::clone(&self.context), self.messages.clone()));
         self.start_heartbeat();
         loop {
             self.context.beat_ms.store(self.context.boot().as_millis() as i64, Ordering::Relaxed);
@@ -146,6 +150,7 @@ impl Actor {
             }
         }
         takeover.abort();
+        wakeups.abort();
         self.retire().await;
     }
 
@@ -229,7 +234,10 @@ impl Actor {
             Message::Renewed => self.renewed(),
             Message::Refused(worker) => self.reborn(&worker),
             Message::Reborn(incarnation) => self.registered(incarnation),
-            Message::Fleet(fleet) => self.fleet = fleet,
+            Message::Fleet(fleet) => {
+                self.context.fleet.store(fleet.polling, Ordering::Relaxed);
+                self.fleet = fleet;
+            }
             Message::Drain { grace, reply } => self.begin_drain(grace, reply),
         }
     }

@@ -56,7 +56,7 @@ impl Actor {
         let Order { ticket, binding, write: TaskWrite { id, change, .. }, .. } = order;
         let current = self.held.get(&id).is_some_and(|held| matches!(held.phase, Phase::Writing(t) if t == ticket));
         if matches!(result, Written::Done(_)) && change.kind != ChangeKind::Touch {
-            let _ = self.context.changes.send(Arc::clone(&id));
+            self.context.announce(&id);
         }
         if !current {
             return;
@@ -70,6 +70,9 @@ impl Actor {
                 self.lose(&id, "stale");
             }
             Written::Done(_) if change.release => {
+                if !change.status.is_terminal() && !self.is_far(change.next_due_at) {
+                    self.context.announce_due();
+                }
                 if let Some(held) = self.held.remove(&id)
                     && change.status.is_terminal()
                 {
