@@ -251,7 +251,7 @@ class World:
             "cancel_tool": "cancel_report",
             "input_tool": "answer_report",
         }
-        more = {"task_toolsets": [toolset], "tool_call_timeout": 20, "session_init_timeout": 60}
+        more = {"task_toolsets": [toolset], "tool_call_timeout": 60, "session_init_timeout": 60}
         configured: dict[str, Any] = {}
         for sdk, server in self.servers.items():
             for variant in self.STYLES:

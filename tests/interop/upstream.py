@@ -122,7 +122,7 @@ def restart_between_polls(world: World, checks: Checks) -> None:
                 pass  # Children of earlier checks are gone.
 
     def recovers(name: str) -> None:
-        ended = daemon.wait(name, ids[name], {"completed", "failed"}, 40)
+        ended = daemon.wait(name, ids[name], {"completed", "failed"}, 100)
         equal(ended["status"], "completed", f"the end, of {ended}")
         after = daemon.polls(name)
         errors = {outcome: count - before[name].get(outcome, 0) for outcome, count in after.items()}
@@ -189,7 +189,7 @@ def restart_with_downtime(world: World, checks: Checks) -> None:
         server.start()
 
     def recovers(name: str) -> None:
-        ended = daemon.wait(name, ids[name], {"completed", "failed"}, 40)
+        ended = daemon.wait(name, ids[name], {"completed", "failed"}, 100)
         equal(ended["status"], "completed", f"the end, of {ended}")
         equal(ended["consecutive_poll_error_count"], 0, "errors in a row")
 

@@ -126,6 +126,7 @@ impl FakeState {
     fn listen(&self) -> Response {
         let (sender, events) = mpsc::unbounded_channel();
         self.listeners().push(sender);
+        self.core.counters.listens.fetch_add(1, Ordering::Relaxed);
         stream_of(events)
     }
 

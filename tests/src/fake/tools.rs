@@ -31,6 +31,8 @@ pub struct Counters {
     pub pongs: AtomicU64,
     /// Sessions ended by DELETE.
     pub deletes: AtomicU64,
+    /// Streams opened to listen for notices.
+    pub listens: AtomicU64,
     /// Calls refused because an `Mcp-Param-*` header was not as the body has it.
     pub mismatches: AtomicU64,
 }

@@ -94,10 +94,10 @@ async fn a_stream_without_an_endpoint_ends_with_the_start_up_limit_108() {
 #[tokio::test]
 async fn the_start_up_limit_does_not_bound_calls_108() {
     let fake = FakeSse::start(FakeOptions::default()).await;
-    let upstream = upstream(&fake.url, &json!({"session_init_timeout": 1}));
+    let upstream = upstream(&fake.url, &json!({"session_init_timeout": 3}));
     call(&upstream, "echo", &json!({}), PATIENT).await.unwrap();
     fake.state.faults.mute.store(true, Relaxed);
-    let limit = Duration::from_millis(1_500);
+    let limit = Duration::from_millis(3_500);
     let started = Instant::now();
     let error = call(&upstream, "echo", &json!({}), Some(limit)).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Timeout);

@@ -279,6 +279,21 @@ async fn what_cannot_be_started_or_never_answers_is_not_executed_108() {
 }
 
 #[tokio::test]
+async fn a_program_that_was_renewed_is_asked_again_what_it_speaks() {
+    let folder = tempfile::tempdir().unwrap();
+    let era = folder.path().join("era");
+    let script = format!("exec \"$1\" --stdio --era \"$(cat {})\"", era.display());
+    let command = json!({"command": "sh", "args": ["-c", script, "sh", env!("CARGO_BIN_EXE_fake-mcp")]});
+    let server = Server::new(&command, 8);
+    for spoken in ["legacy", "modern", "legacy", "modern"] {
+        std::fs::write(&era, spoken).unwrap();
+        server.place("ada").await;
+        server.upstream().refresh().await;
+    }
+    server.upstreams.close().await;
+}
+
+#[tokio::test]
 async fn a_server_that_stops_listening_is_replaced() {
     let script = r#"while read -r line; do id=${line#*\"id\":}; id=${id%%,*}; case "$line" in
         *server/discover*) echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"error\":{\"code\":-32601,\"message\":\"?\"}}";;
