@@ -98,3 +98,37 @@ async fn a_daemon_whose_network_falls_silent_stops_within_its_lease_and_comes_ba
     pair.network.set(Network::Up);
     pair.all_is_well(&fake).await;
 }
+
+/// Half open: whatever is sent on such a connection is never answered, nor refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_whose_connections_are_half_open_after_an_outage_connects_anew_7_31() {
+    let fake = fake().await;
+    let pair = pair(&fake).await;
+    let cut = Instant::now();
+    // First nothing gets through at all, for longer than the lease; then new connections do, and the old ones never again.
+    pair.network.set(Network::Silent);
+    pair.the_second_takes_over(&fake, cut).await;
+    pair.network.freeze();
+    pair.network.set(Network::Up);
+    pair.all_is_well(&fake).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_half_open_while_the_network_is_up_are_replaced_7_18() {
+    let fake = fake().await;
+    let pair = pair(&fake).await;
+    pair.network.freeze();
+    let frozen = Instant::now();
+    until_within("it is ready for good", PATIENCE, || async {
+        frozen.elapsed() > LEASE && pair.first.api.is_ready().await
+    })
+    .await;
+    // What is written from now on is written: it does not wait for a connection that nobody answers.
+    let ids = pair.first.api.submit_many("s", &json!({"run_ms": 500, "poll_after_seconds": 0.3}), TASKS).await;
+    until_within("each ends, whoever holds it", PATIENCE, || async {
+        let tasks = pair.second.api.tasks().await.unwrap();
+        tasks.iter().filter(|task| ids.contains(&id_of(task))).all(|task| task["status"] == "completed")
+    })
+    .await;
+    pair.all_is_well(&fake).await;
+}
