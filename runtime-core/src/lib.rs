@@ -15,3 +15,4 @@ pub mod store;
 pub mod task;
 pub mod upstream;
 pub mod worker;
+pub mod world;

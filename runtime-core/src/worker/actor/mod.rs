@@ -107,9 +107,9 @@ impl Actor {
     /// Runs until a drain is over.
     pub(super) async fn run(mut self) {
         if let Some(orders) = self.writer.take() {
-            tokio::spawn(writer::run(Arc::clone(&self.context), orders, self.messages.clone()));
+            self.context.tasks.spawn(writer::run(Arc::clone(&self.context), orders, self.messages.clone()));
         }
-        let takeover = tokio::spawn(takeover::run(Arc::clone(&self.context), self.messages.clone()));
+        let takeover = self.context.tasks.spawn(takeover::run(Arc::clone(&self.context), self.messages.clone()));
         self.start_heartbeat();
         loop {
             self.context.beat_ms.store(self.context.boot().as_millis() as i64, Ordering::Relaxed);
