@@ -6,7 +6,7 @@ mod drain;
 mod fleet;
 mod writes;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(super) struct Actor {
     writer: Option<mpsc::UnboundedReceiver<Order>>,
     held: HeldSet,
     lanes: Lanes,
-    running: HashMap<u64, Running>,
+    running: BTreeMap<u64, Running>,
     heartbeat: Option<AbortHandle>,
     /// Numbers jobs and writes.
     serial: u64,
@@ -86,7 +86,7 @@ impl Actor {
             writer: Some(writer),
             held: HeldSet::default(),
             lanes,
-            running: HashMap::new(),
+            running: BTreeMap::new(),
             heartbeat: None,
             serial: 0,
             questions: 0,
@@ -123,6 +123,8 @@ impl Actor {
             }
             let wake_at = self.wake_at();
             tokio::select! {
+                biased;
+                // Messages cannot starve the clock: every round looks at it before it comes here.
                 message = self.inbox.recv() => {
                     if let Some(message) = message {
                         self.handle(message);
