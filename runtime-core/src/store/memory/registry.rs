@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{MemoryStore, State, free};
+use super::{MemoryStore, Tables, free};
 use crate::clock::Millis;
 use crate::store::{
     Heartbeat, Registry, Result, StoreError, StoreErrorKind, WorkerId, WorkerInfo, WorkerRecord, Workers,
@@ -60,7 +60,7 @@ impl Registry for MemoryStore {
 
     async fn free_dead(&self, now: Millis, limit: u32, spread_ms: i64) -> Result<u64> {
         let mut state = self.state();
-        let State { tasks, workers, lots, .. } = &mut *state;
+        let Tables { tasks, workers, lots, .. } = &mut *state;
         let mut freed = 0;
         let dead = |owner: &str| workers.get(owner).is_some_and(|worker| !worker.live);
         for task in tasks.values_mut() {
@@ -75,7 +75,7 @@ impl Registry for MemoryStore {
 
     async fn delete_dead(&self) -> Result<u64> {
         let mut state = self.state();
-        let State { tasks, workers, .. } = &mut *state;
+        let Tables { tasks, workers, .. } = &mut *state;
         let before = workers.len();
         workers
             .retain(|id, worker| worker.live || tasks.values().any(|task| task.lease_owner.as_deref() == Some(&**id)));
@@ -84,7 +84,7 @@ impl Registry for MemoryStore {
 
     async fn prune(&self, ended_before: Millis, limit: u32) -> Result<u64> {
         let mut state = self.state();
-        let State { tasks, events, .. } = &mut *state;
+        let Tables { tasks, events, .. } = &mut *state;
         let mut ended: Vec<_> = tasks
             .values()
             .filter_map(|task| Some((task.completed_at.filter(|at| *at < ended_before)?, task.id.clone())))
