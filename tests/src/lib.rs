@@ -5,4 +5,5 @@ pub mod fake;
 pub mod faulty;
 pub mod postgres;
 pub mod scripted;
+pub mod sim;
 pub mod wait;
