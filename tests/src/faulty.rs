@@ -112,7 +112,8 @@ impl Faulty {
 #[async_trait]
 impl Registry for Faulty {
     async fn register(&self, worker: &WorkerInfo) -> Result<Millis> {
-        self.inner.register(worker).await
+        let (inner, worker) = (Arc::clone(&self.inner), worker.clone());
+        self.meet("register", async move { inner.register(&worker).await }).await
     }
 
     async fn heartbeat(&self, worker: &WorkerId, held: i64) -> Result<Heartbeat> {

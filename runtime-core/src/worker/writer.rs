@@ -3,6 +3,7 @@
 //! The writer never gives a write up while its outcome is unknown: it re-reads the row, and repeats the same write until
 //! the store has said what became of it. A task has at most one write outstanding.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,13 +47,19 @@ pub(super) async fn run(
 ) {
     let mut batch = Vec::with_capacity(BATCH);
     while orders.recv_many(&mut batch, BATCH).await > 0 {
-        // Orders of a former incarnation may still be in the queue; a batch is one worker's.
         while let Some(worker) = batch.first().map(|order: &Order| Arc::clone(&order.worker)) {
-            let (own, others): (Vec<_>, Vec<_>) = batch.drain(..).partition(|order| order.worker == worker);
-            batch = others;
-            write(&context, &worker, own, &messages).await;
+            let (next, later) = part(std::mem::take(&mut batch), &worker);
+            batch = later;
+            write(&context, &worker, next, &messages).await;
         }
     }
+}
+
+/// What may be written at once, and what comes after it. A batch is one worker's, since orders of a former incarnation may
+/// still be in the queue; and it writes a task once: one that was let go of and taken again while its write waited has two.
+fn part(orders: Vec<Order>, worker: &WorkerId) -> (Vec<Order>, Vec<Order>) {
+    let mut tasks = HashSet::new();
+    orders.into_iter().partition(|order| order.worker == *worker && tasks.insert(Arc::clone(&order.write.id)))
 }
 
 async fn write(context: &Context, worker: &WorkerId, orders: Vec<Order>, messages: &mpsc::UnboundedSender<Message>) {
@@ -165,4 +172,42 @@ fn outcome(write: &TaskWrite, worker: &WorkerId, row: Option<&RowState>) -> Opti
 async fn pause_for(pause: &mut Duration) {
     tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
     *pause = (*pause * 2).min(RETRY.1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::{Change, ChangeKind};
+
+    fn order(worker: &str, ticket: u64, id: &str) -> Order {
+        let change = Change {
+            kind: ChangeKind::Poll,
+            status: Status::Working,
+            outcome: None,
+            next_due_at: 0,
+            poll_attempt_count: 0,
+            consecutive_poll_error_count: 0,
+            last_polled_at: None,
+            last_poll_error: None,
+            cancel_attempt_count: 0,
+            last_cancel_error: None,
+            event_fingerprint: None,
+            completed_at: None,
+            release: false,
+            events: Vec::new(),
+            at: 0,
+        };
+        Order { worker: worker.into(), ticket, write: TaskWrite { id: id.into(), epoch: 1, change } }
+    }
+
+    #[test]
+    fn a_batch_is_one_workers_and_writes_each_task_once_in_the_order_of_its_writes_3() {
+        let orders = [("w", 1, "a"), ("w", 2, "b"), ("w", 3, "a"), ("old", 4, "c"), ("w", 5, "d"), ("w", 6, "a")];
+        let orders = orders.map(|(worker, ticket, id)| order(worker, ticket, id)).into();
+        let tickets = |orders: &[Order]| orders.iter().map(|order| order.ticket).collect::<Vec<_>>();
+        let (now, later) = part(orders, &"w".into());
+        assert_eq!((tickets(&now), tickets(&later)), (vec![1, 2, 5], vec![3, 4, 6]));
+        let (now, later) = part(later, &"w".into());
+        assert_eq!((tickets(&now), tickets(&later)), (vec![3], vec![4, 6]));
+    }
 }

@@ -29,7 +29,7 @@ impl Skewed {
 
 impl Clock for Skewed {
     fn now_ms(&self) -> Millis {
-        EPOCH_MS + self.boot().as_millis() as Millis + self.off_ms.load(Ordering::Relaxed)
+        EPOCH_MS + self.started.elapsed().as_millis() as Millis + self.off_ms.load(Ordering::Relaxed)
     }
 
     fn boot(&self) -> Duration {

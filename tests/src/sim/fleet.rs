@@ -87,6 +87,11 @@ impl Fleet {
         Some((Living(life), slot.runtime.as_ref()?.service().clone()))
     }
 
+    /// How many processes live.
+    pub(super) fn size(&self) -> usize {
+        (0..self.slots.len()).filter(|n| self.slot(*n).life.is_some()).count()
+    }
+
     /// How often futures of processes were polled, in all.
     pub(super) fn polls(&self) -> u64 {
         (0..self.slots.len())

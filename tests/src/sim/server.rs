@@ -262,7 +262,7 @@ impl Server {
                 content = Value::Null;
             }
             Some(ServerFault::BadHint) => {
-                content["poll_after_seconds"] = [json!(0), json!(-1), json!("soon"), json!(1e300), json!(true)]
+                content["poll_after_seconds"] = [json!(0), json!(-1), json!("soon"), json!([1]), json!(true)]
                     [self.universe.below(5) as usize]
                     .clone();
             }

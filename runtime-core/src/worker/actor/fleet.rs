@@ -102,7 +102,8 @@ impl Actor {
         self.register(Duration::ZERO);
     }
 
-    fn register(&self, after: Duration) {
+    fn register(&mut self, after: Duration) {
+        self.registering = true;
         let (context, messages) = (Arc::clone(&self.context), self.messages.clone());
         self.context.tasks.spawn(async move {
             tokio::time::sleep(after).await;
@@ -111,6 +112,7 @@ impl Actor {
     }
 
     pub(super) fn registered(&mut self, incarnation: Result<Arc<Incarnation>>) {
+        self.registering = false;
         match incarnation {
             Ok(incarnation) => {
                 self.context.set_incarnation(Some(Arc::clone(&incarnation)));
@@ -118,6 +120,7 @@ impl Actor {
                 self.want_claim = true;
                 self.start_heartbeat();
             }
+            Err(error) if self.drain.is_some() => tracing::warn!(%error, "the worker does not register any more"),
             Err(error) => {
                 tracing::error!(%error, "the worker cannot register");
                 self.register(Duration::from_millis(500 + fastrand::u64(..1_000)));

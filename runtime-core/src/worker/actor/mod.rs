@@ -48,6 +48,8 @@ pub(super) struct Actor {
     lanes: Lanes,
     running: BTreeMap<u64, Running>,
     heartbeat: Option<AbortHandle>,
+    /// Whether a registration is on its way.
+    registering: bool,
     /// Numbers jobs and writes.
     serial: u64,
     /// Numbers questions to the store.
@@ -88,6 +90,7 @@ impl Actor {
             lanes,
             running: BTreeMap::new(),
             heartbeat: None,
+            registering: false,
             serial: 0,
             questions: 0,
             asked: None,

@@ -54,13 +54,13 @@ impl Oracle {
         })
     }
 
-    /// Whether nothing is left to wait for.
-    fn is_over(&self, servers: &[std::sync::Arc<Server>]) -> bool {
+    /// Whether nothing is left to wait for: every task has ended, and who has died is out of the register.
+    fn is_over(&self, servers: &[std::sync::Arc<Server>], register: usize, processes: usize) -> bool {
         let mut running = false;
         for server in servers {
             server.each(|_, _, truth| running |= matches!(truth, Saying::Running(_) | Saying::AsksInput));
         }
-        !running && self.rows.values().all(|row| row.status.is_terminal())
+        register <= processes && !running && self.rows.values().all(|row| row.status.is_terminal())
     }
 
     /// Every row shows how its remote task really ended, and every remote task is on record.
@@ -90,9 +90,11 @@ impl Oracle {
 
 impl Universe {
     /// The last fault is over, or was a while ago: whether everything has come right by now.
-    pub(in crate::sim) fn is_over(&self, servers: &[std::sync::Arc<Server>]) -> bool {
+    pub(in crate::sim) fn is_over(&self, servers: &[std::sync::Arc<Server>], processes: usize) -> bool {
         let now = self.now();
-        self.judge(|oracle| oracle.all_alive(now).map(|()| oracle.is_over(servers))).unwrap_or(true)
+        let register = self.memory.look(|tables| tables.workers.len());
+        self.judge(|oracle| oracle.all_alive(now).map(|()| oracle.is_over(servers, register, processes)))
+            .unwrap_or(true)
     }
 
     /// Compares every row with what its server holds, both ways.

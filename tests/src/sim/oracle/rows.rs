@@ -160,6 +160,10 @@ fn guarded(old: &TaskRecord, new: &TaskRecord, statement: &Statement, tables: &T
         Statement::Apply { worker, writes, applied } => {
             let at = writes.iter().position(|write| write.id == old.id);
             let done = at.and_then(|at| applied.get(at)).is_some_and(|done| matches!(done, Applied::Done { .. }));
+            if writes.iter().filter(|write| write.id == old.id).count() > 1 {
+                let text = format!("{} is written more than once by one batch: {writes:?}", old.id);
+                return Err(Violation::new(invariant::OWNER, text));
+            }
             let late = |at: usize| writes[at].change.kind == ChangeKind::Poll && old.status != Status::Submitting;
             if old.cancel_requested_at.is_some() && at.is_some_and(late) {
                 let text = format!("the cancel of {} was recorded, and a poll's answer is applied", old.id);

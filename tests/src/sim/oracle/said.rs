@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mcp_taskd_core::task::{Status, TaskRecord};
 
+use super::super::plan::{FaultKind, StoreFault};
 use super::{Judgement, Oracle, Violation, invariant};
 
 /// A tool of a simulated server.
@@ -130,7 +131,8 @@ impl Oracle {
                 let age = self.plan.settings.max_task_age_seconds.map(|seconds| seconds as i64 * 1_000);
                 let off = self.clock_reach_ms();
                 let old_enough = age.is_some_and(|age| store_now - new.created_at + off >= age);
-                return if old_enough { Ok(()) } else { wrong(invariant::FAILURE, "it was not that old") };
+                let why = format!("it was not that old: created {} ms before", store_now - new.created_at);
+                return if old_enough { Ok(()) } else { wrong(invariant::FAILURE, &why) };
             }
             Some("contract_violation") if old.cancel_requested_at.is_some() => {
                 return wrong(invariant::CANCEL, "its cancel had been recorded");
@@ -158,10 +160,12 @@ impl Oracle {
         if content_is_of(new, id) { Ok(()) } else { wrong(invariant::TRUTH, "those are not the server's words") }
     }
 
-    /// By how much the store's clock was off at most: what a worker takes for a task's age may be off by as much.
-    pub(super) fn clock_reach_ms(&self) -> i64 {
+    /// By how much a worker may misjudge a task's age at most: the store's clock jumps, and where its answer is slow,
+    /// nobody knows when it looked at it.
+    fn clock_reach_ms(&self) -> i64 {
         let jumps = self.plan.faults.iter().filter_map(|fault| match fault.kind {
-            super::FaultKind::StoreClock(by) => Some(by.abs()),
+            FaultKind::StoreClock(by) => Some(by.abs()),
+            FaultKind::Store { fault: StoreFault::Slow(ms), .. } => Some(ms as i64),
             _ => None,
         });
         // Two opposite jumps may follow each other.
