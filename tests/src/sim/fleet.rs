@@ -6,7 +6,7 @@ use std::time::Duration;
 use mcp_taskd_core::config::{ServerConfig, Transport};
 use mcp_taskd_core::runtime::{Process, Runtime};
 use mcp_taskd_core::service::Service;
-use mcp_taskd_core::store::SharedStore;
+use mcp_taskd_core::store::{SharedStore, WorkerId};
 use mcp_taskd_core::task::Toolset;
 use mcp_taskd_core::upstream::SharedUpstream;
 use mcp_taskd_core::world::{Ids, Spawn as _, Tasks, World};
@@ -87,9 +87,14 @@ impl Fleet {
         Some((Living(life), slot.runtime.as_ref()?.service().clone()))
     }
 
-    /// How many processes live.
-    pub(super) fn size(&self) -> usize {
-        (0..self.slots.len()).filter(|n| self.slot(*n).life.is_some()).count()
+    /// As whom the processes are registered; `None` while one is not.
+    pub(super) fn workers(&self) -> Option<Vec<WorkerId>> {
+        let living = (0..self.slots.len()).map(|n| self.slot(n)).filter(|slot| slot.life.is_some());
+        let mut workers = living
+            .map(|slot| slot.runtime.as_ref().and_then(|runtime| runtime.service().worker().id()))
+            .collect::<Option<Vec<_>>>()?;
+        workers.sort();
+        Some(workers)
     }
 
     /// How often futures of processes were polled, in all.

@@ -98,7 +98,7 @@ async fn live(universe: &Arc<Universe>, fleet: &Arc<Fleet>) {
     universe.note(format_args!("faults are over"));
     let give_up = universe.now() + GIVE_UP_MS;
     let mut waiting = true;
-    while waiting || !universe.is_over(&fleet.servers, fleet.size()) {
+    while waiting || !universe.is_over(&fleet.servers, fleet.workers().as_deref()) {
         if universe.now() > give_up {
             universe.fail(Violation::new("everything comes to an end", "tasks or callers still wait"));
             return;

@@ -253,7 +253,9 @@ impl Plan {
     /// The plan of a seed.
     pub fn of(seed: u64) -> Self {
         let mut dice = Rng::with_seed(seed);
-        let busy_ms = dice.u64(8_000..24_000);
+        // Now and then enough tasks for balance to matter, for a shorter time.
+        let crowd = one_in(&mut dice, 16);
+        let busy_ms = if crowd { dice.u64(5_000..10_000) } else { dice.u64(6_000..20_000) };
         let settings = TaskSettings {
             poll_interval_seconds: dice.u32(1..=2),
             lease_seconds: dice.u32(5..=6),
@@ -273,23 +275,30 @@ impl Plan {
             .map(|_| ServerPlan { idempotent: dice.bool(), latency_ms: dice.u64(1..60) })
             .collect();
         let mut plan = Self { seed, busy_ms, settings, processes, servers, calls: Vec::new(), faults: Vec::new() };
-        for submit in 0..dice.usize(3..=14) {
-            plan.add_submit(&mut dice, submit);
+        let patient = one_in(&mut dice, 20);
+        for submit in 0..if crowd { 48 } else { dice.usize(3..=14) } {
+            plan.add_submit(&mut dice, submit, patient);
         }
-        for _ in 0..dice.usize(0..=9) {
+        let faults = if one_in(&mut dice, 6) { 10..=20 } else { 0..=9 };
+        for _ in 0..dice.usize(faults) {
             plan.add_fault(&mut dice);
         }
         plan
     }
 
-    fn add_submit(&mut self, dice: &mut Rng, submit: usize) {
+    /// A submit, and what is asked of its task; where callers are `patient`, some tasks ask to be left alone for minutes.
+    fn add_submit(&mut self, dice: &mut Rng, submit: usize, patient: bool) {
         let at_ms = dice.u64(..self.busy_ms);
         let work = Work {
             run_ms: dice.u64(200..15_000),
             end: dice.choice([Status::Completed, Status::Completed, Status::Failed, Status::Cancelled]).expect("one"),
             step_ms: dice.u64(700..6_000),
             asks: one_in(dice, 4).then(|| (dice.u64(..4_000), dice.u64(500..9_000))),
-            hint_ms: one_in(dice, 3).then(|| dice.u64(50..3_000)),
+            hint_ms: match dice.u8(..9) {
+                0 if patient => Some(dice.u64(100_000..160_000)),
+                0..=2 => Some(dice.u64(50..3_000)),
+                _ => None,
+            },
             large: one_in(dice, 5),
         };
         let keyed = one_in(dice, 3);

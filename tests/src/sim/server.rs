@@ -36,7 +36,7 @@ struct State {
 pub(super) struct Remote {
     /// The idempotency key it was submitted with, which is the id of the row.
     pub(super) key: String,
-    /// Whether the caller got an answer without a handle, so that nobody can know of it.
+    /// Whether the caller got an answer with a handle as the contract wants it; else nobody may know of it.
     pub(super) handed_over: bool,
     work: Work,
     born_ms: u64,
@@ -209,7 +209,8 @@ impl Server {
             state.by_key.insert(request.key.clone(), id.clone());
             id
         });
-        if matches!(fault, Some(ServerFault::NoContent | ServerFault::WrongId))
+        // A refused handle is cancelled as far as that goes; where the server does not hear of it, only the log tells.
+        if matches!(fault, Some(ServerFault::NoContent | ServerFault::WrongId | ServerFault::WrongStatus))
             && let Some(remote) = state.tasks.get_mut(&id)
         {
             remote.handed_over = false;

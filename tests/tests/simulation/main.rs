@@ -56,7 +56,8 @@ fn every_planted_fault_is_found() {
 #[test]
 fn a_failing_history_is_shrunk_to_what_it_needs() {
     let plant = Some(Plant::NoCancelFence);
-    let seed = (0..PLANTED).find(|seed| run(&Plan::of(*seed), plant, false).violation.is_some()).expect("a failing seed");
+    let seed =
+        (0..PLANTED).find(|seed| run(&Plan::of(*seed), plant, false).violation.is_some()).expect("a failing seed");
     let plan = Plan::of(seed);
     let (smallest, run) = shrink(&plan, plant);
     assert!(run.violation.is_some());

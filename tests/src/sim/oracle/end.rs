@@ -1,9 +1,12 @@
 //! The end of a run: faults are over, and everything must come right.
 
+use std::sync::Arc;
+
+use mcp_taskd_core::store::WorkerId;
 use mcp_taskd_core::store::memory::Tables;
 use mcp_taskd_core::task::Status;
 
-use super::super::plan::{ServerFault, StoreFault};
+use super::super::plan::{CallKind, ServerFault, StoreFault};
 use super::super::server::Server;
 use super::super::universe::Universe;
 use super::said::{Saying, server_index};
@@ -16,7 +19,12 @@ impl Oracle {
     /// Within how long after the last fault every task must have been asked about again.
     fn patience_ms(&self) -> u64 {
         let policy = self.plan.settings.policy();
-        let longest_wait = (policy.max_backoff_ms * 5 / 4).max(policy.input_required_interval_ms * 11 / 10).max(3_300);
+        let hints = self.plan.calls.iter().filter_map(|call| match &call.kind {
+            CallKind::Submit { work, .. } => work.hint_ms,
+            _ => None,
+        });
+        let waits = [policy.max_backoff_ms * 5 / 4, policy.input_required_interval_ms * 11 / 10];
+        let longest_wait = waits.into_iter().chain(hints.map(|hint| hint as i64 * 11 / 10)).max().unwrap_or_default();
         let extra = self.plan.faults.iter().map(|fault| match fault.kind {
             // A lost question to the store counts as lost only after half a minute.
             FaultKind::Store { fault: StoreFault::Hangs(ms), .. } => ms + 30_000,
@@ -55,12 +63,12 @@ impl Oracle {
     }
 
     /// Whether nothing is left to wait for: every task has ended, and who has died is out of the register.
-    fn is_over(&self, servers: &[std::sync::Arc<Server>], register: usize, processes: usize) -> bool {
+    fn is_over(&self, servers: &[Arc<Server>], retired: bool) -> bool {
         let mut running = false;
         for server in servers {
             server.each(|_, _, truth| running |= matches!(truth, Saying::Running(_) | Saying::AsksInput));
         }
-        register <= processes && !running && self.rows.values().all(|row| row.status.is_terminal())
+        retired && !running && self.rows.values().all(|row| row.status.is_terminal())
     }
 
     /// Every row shows how its remote task really ended, and every remote task is on record.
@@ -90,15 +98,14 @@ impl Oracle {
 
 impl Universe {
     /// The last fault is over, or was a while ago: whether everything has come right by now.
-    pub(in crate::sim) fn is_over(&self, servers: &[std::sync::Arc<Server>], processes: usize) -> bool {
+    pub(in crate::sim) fn is_over(&self, servers: &[Arc<Server>], workers: Option<&[WorkerId]>) -> bool {
         let now = self.now();
-        let register = self.memory.look(|tables| tables.workers.len());
-        self.judge(|oracle| oracle.all_alive(now).map(|()| oracle.is_over(servers, register, processes)))
-            .unwrap_or(true)
+        let retired = workers.is_some_and(|workers| self.memory.look(|tables| tables.workers.keys().eq(workers)));
+        self.judge(|oracle| oracle.all_alive(now).map(|()| oracle.is_over(servers, retired))).unwrap_or(true)
     }
 
     /// Compares every row with what its server holds, both ways.
-    pub(in crate::sim) fn compare(&self, servers: &[std::sync::Arc<Server>]) {
+    pub(in crate::sim) fn compare(&self, servers: &[Arc<Server>]) {
         for (index, server) in servers.iter().enumerate() {
             server.each(|id, remote, truth| {
                 let on_record = remote.was_cancelled() || !remote.handed_over;
