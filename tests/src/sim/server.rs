@@ -315,6 +315,20 @@ pub(super) struct Way {
     pub(super) process: usize,
 }
 
+/// A call that runs, until it is answered, given up, or its process dies.
+struct Running<'a> {
+    way: &'a Way,
+    tool: Tool,
+    subject: String,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let server = &self.way.server;
+        server.universe.hung_up(self.way.process, server.index, self.tool, &self.subject);
+    }
+}
+
 #[async_trait]
 impl Upstream for Way {
     async fn call_tool(&self, call: ToolCall<'_>) -> Answer {
@@ -329,6 +343,7 @@ impl Upstream for Way {
         let key = call.meta.first().map(|(_, key)| (*key).to_owned()).unwrap_or_default();
         let subject = arguments["task_id"].as_str().map_or_else(|| key.clone(), str::to_owned);
         let started_ms = universe.now();
+        let running = Running { way: self, tool, subject: subject.clone() };
         universe.called(self.process, self.server.index, tool, &subject);
         let work = arguments["work"].as_u64().unwrap_or_default();
         let request = Request { process: self.process, tool, subject: subject.clone(), work, key, started_ms };
@@ -340,7 +355,9 @@ impl Upstream for Way {
             Ok(Err(_)) => Err(CallError::new(CallErrorKind::Transport, "the connection was lost".to_owned())),
             Err(_) => Err(CallError::new(CallErrorKind::Timeout, format!("not answered within {deadline:?}"))),
         };
-        universe.answered(self.process, self.server.index, tool, &subject, answer.as_ref().ok().map(|raw| raw.get()));
+        let told = answer.as_ref().map(|raw| raw.get()).map_err(|error| error.retry_after);
+        universe.answered(self.process, self.server.index, tool, &subject, told);
+        drop(running);
         answer
     }
 

@@ -1,10 +1,12 @@
 //! Calls to servers and statements to the store: who may make them, when, and how many.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use mcp_taskd_core::task::TaskRecord;
 
+use super::super::plan::CallKind;
 use super::said::{Tool, server_index};
 use super::{FaultKind, Judgement, Oracle, Violation, invariant};
 
@@ -16,6 +18,8 @@ const CALLS: u32 = 40;
 const PROBES: u32 = 6;
 /// How long a server must have been out of order for that.
 const SICK_FOR_MS: u64 = 6_000;
+/// How far apart two readings of one clock may be, each corrected by the store's.
+const READING_MS: u64 = 20;
 /// How late a healthy server's task may be polled by a worker that nothing is wrong with.
 const LATE_MS: u64 = 2_500;
 
@@ -26,12 +30,24 @@ pub(super) struct Calls {
     renewed: BTreeMap<usize, u64>,
     /// The last poll or cancel of a remote task.
     last: BTreeMap<(usize, String), u64>,
-    /// By when a process must poll a task again, and since when that is known.
-    expected: BTreeMap<(usize, String), (usize, u64, u64)>,
+    /// When each remote task may and must be polled again.
+    expected: BTreeMap<(usize, String), Expected>,
+    /// Polls that run.
+    running: BTreeSet<(usize, usize, String)>,
     statements: BTreeMap<usize, (u64, u32)>,
     polls: BTreeMap<(usize, usize), (u64, u32)>,
     /// How late polls were, at most.
     pub(super) latest_ms: u64,
+}
+
+/// What follows from a poll's answer for the next poll.
+#[derive(Debug, Clone, Copy)]
+struct Expected {
+    process: usize,
+    since: u64,
+    not_before: u64,
+    /// By when, where the answer told how the task stands.
+    due: Option<u64>,
 }
 
 impl Calls {
@@ -81,9 +97,13 @@ impl Oracle {
         let row = self.rows.values().find(|row| row.remote_task_id.as_deref() == Some(subject));
         match (tool, row) {
             (Tool::Status, row) => {
+                if !self.calls.running.insert((process, server, subject.to_owned())) {
+                    let text = format!("p{process} polls {subject} while its last poll still runs");
+                    return Err(Violation::new(invariant::RATE, text));
+                }
                 self.leased(process, now)?;
                 self.owns(process, row, subject, now)?;
-                self.in_time(process, server, expected, subject, now)
+                expected.map_or(Ok(()), |expected| self.in_time(process, server, expected, subject, now))
             }
             (_, Some(row)) => self.may_cancel(process, row),
             _ => Ok(()),
@@ -131,19 +151,23 @@ impl Oracle {
         Err(Violation::new(invariant::ORPHAN, text))
     }
 
-    fn in_time(
-        &mut self,
-        process: usize,
-        server: usize,
-        expected: Option<(usize, u64, u64)>,
-        subject: &str,
-        now: u64,
-    ) -> Judgement {
-        let Some((by, due, since)) = expected.filter(|(by, ..)| *by == process) else { return Ok(()) };
-        let late = now.saturating_sub(due);
-        if self.disturbed(Some(by), since, now) || self.touched(server, since, now) {
+    fn in_time(&mut self, process: usize, server: usize, expected: Expected, subject: &str, now: u64) -> Judgement {
+        let Expected { process: by, since, not_before, due } = expected;
+        if by != process || self.disturbed(None, since, now) {
             return Ok(());
         }
+        let asked = self.plan.calls.iter().any(|call| {
+            let at_once = matches!(call.kind, CallKind::PollNow(_) | CallKind::Input(_));
+            at_once && call.at_ms <= now && since <= call.at_ms + 3_000
+        });
+        let expires = self.plan.settings.max_task_age_seconds.is_some();
+        if now + READING_MS < not_before && !asked && !expires {
+            let text = format!("p{process} polls {subject} at {now} ms, not to be polled before {not_before} ms");
+            return Err(Violation::new(invariant::RATE, text));
+        }
+        let Some(late) = due.map(|due| now.saturating_sub(due)).filter(|_| !self.touched(server, since, now)) else {
+            return Ok(());
+        };
         self.calls.latest_ms = self.calls.latest_ms.max(late);
         if late > LATE_MS {
             let text = format!("p{process} polls {subject} of the healthy s{server} {late} ms too late");
@@ -159,24 +183,38 @@ impl Oracle {
         server: usize,
         tool: Tool,
         subject: &str,
-        answer: Option<&str>,
+        answer: Result<&str, Option<Duration>>,
         now: u64,
     ) {
-        let answer: serde_json::Value = answer.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        let content = &answer["structuredContent"];
-        let waits = match content["status"].as_str() {
-            Some("running") => 0,
-            Some("input_required") => self.plan.settings.policy().input_required_interval_ms as u64,
-            _ => return,
-        };
         if tool != Tool::Status {
             return;
         }
-        let hint =
-            content["poll_after_seconds"].as_f64().filter(|hint| *hint > 0.0).map(|hint| (hint * 1_000.0) as u64);
-        let wait = hint.unwrap_or(self.plan.settings.policy().poll_interval_ms as u64).max(100).max(waits);
-        let due = now.saturating_add(wait.saturating_mul(11) / 10);
-        self.calls.expected.insert((server, subject.to_owned()), (process, due, now));
+        let policy = self.plan.settings.policy();
+        let interval = policy.poll_interval_ms as u64;
+        let content = answer.map(|text| serde_json::from_str(text).unwrap_or_default());
+        let content = content.map(|answer: serde_json::Value| answer["structuredContent"].clone());
+        let hint = || {
+            let seconds = content.as_ref().ok()?["poll_after_seconds"].as_f64().filter(|hint| *hint > 0.0)?;
+            Some(((seconds * 1_000.0) as u64).max(100))
+        };
+        let (wait, told) = match content.as_ref().map(|content| content["status"].as_str()) {
+            Ok(Some("running")) => (hint().unwrap_or(interval), true),
+            Ok(Some("input_required")) => {
+                (hint().unwrap_or(interval).max(policy.input_required_interval_ms as u64), true)
+            }
+            Ok(_) => (interval, false),
+            Err(after) => (after.map_or(0, |after| after.as_millis() as u64).max(interval), false),
+        };
+        let due = told.then(|| now.saturating_add(wait.saturating_mul(11) / 10));
+        let expected = Expected { process, since: now, not_before: now.saturating_add(wait), due };
+        self.calls.expected.insert((server, subject.to_owned()), expected);
+    }
+
+    /// A call does not run any more, however it ended.
+    pub(in crate::sim) fn hung_up(&mut self, process: usize, server: usize, tool: Tool, subject: &str) {
+        if tool == Tool::Status {
+            self.calls.running.remove(&(process, server, subject.to_owned()));
+        }
     }
 
     /// Whether a server answered nothing at all between `from` and `to`.

@@ -8,6 +8,7 @@ mod said;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mcp_taskd_core::service::{ServiceError, Submitted};
 use mcp_taskd_core::store::memory::Tables;
@@ -205,11 +206,26 @@ impl Universe {
         self.judge(|oracle| oracle.called(process, server, tool, subject, now));
     }
 
-    /// A call to a server has ended, with this answer or none.
-    pub(super) fn answered(&self, process: usize, server: usize, tool: Tool, subject: &str, answer: Option<&str>) {
+    /// A call to a server has ended, with this answer, or an error that may say when to come back.
+    pub(super) fn answered(
+        &self,
+        process: usize,
+        server: usize,
+        tool: Tool,
+        subject: &str,
+        answer: Result<&str, Option<Duration>>,
+    ) {
         let now = self.now();
         self.judge(|oracle| {
             oracle.answered(process, server, tool, subject, answer, now);
+            Ok(())
+        });
+    }
+
+    /// A call to a server does not run any more.
+    pub(super) fn hung_up(&self, process: usize, server: usize, tool: Tool, subject: &str) {
+        self.judge(|oracle| {
+            oracle.hung_up(process, server, tool, subject);
             Ok(())
         });
     }
