@@ -275,6 +275,10 @@ impl Plan {
             .map(|_| ServerPlan { idempotent: dice.bool(), latency_ms: dice.u64(1..60) })
             .collect();
         let mut plan = Self { seed, busy_ms, settings, processes, servers, calls: Vec::new(), faults: Vec::new() };
+        if one_in(&mut dice, 12) {
+            plan.flood(&mut dice);
+            return plan;
+        }
         let patient = one_in(&mut dice, 20);
         for submit in 0..if crowd { 48 } else { dice.usize(3..=14) } {
             plan.add_submit(&mut dice, submit, patient);
@@ -284,6 +288,31 @@ impl Plan {
             plan.add_fault(&mut dice);
         }
         plan
+    }
+
+    /// Nothing is wrong but one server, which has most of the tasks; those of another must not notice.
+    fn flood(&mut self, dice: &mut Rng) {
+        self.servers = vec![ServerPlan { idempotent: false, latency_ms: 20 }; 2];
+        for submit in 0..20 {
+            let work = Work {
+                run_ms: dice.u64(8_000..15_000),
+                end: Status::Completed,
+                step_ms: 4_000,
+                asks: None,
+                hint_ms: None,
+                large: false,
+            };
+            let server = usize::from(submit % 6 == 0);
+            let kind = CallKind::Submit { submit, server, work, keyed: false, patience_ms: None };
+            let at_ms = dice.u64(300..2_000);
+            self.call(dice, at_ms, kind);
+        }
+        let sick =
+            [ServerFault::BlackHole, ServerFault::BlackHoleAfter, ServerFault::Slow(6_000), ServerFault::Refuses];
+        let fault = dice.choice(sick).expect("one");
+        let at_ms = dice.u64(2_000..5_000);
+        let kind = FaultKind::Server { server: 0, fault, percent: 100 };
+        self.faults.push(Fault { at_ms, lasts_ms: self.busy_ms - at_ms, kind });
     }
 
     /// A submit, and what is asked of its task; where callers are `patient`, some tasks ask to be left alone for minutes.

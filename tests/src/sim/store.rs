@@ -145,7 +145,8 @@ impl Registry for Port {
         let (marker, target) = (Arc::clone(marker), Arc::clone(target));
         self.send("mark_dead", move |universe| async move {
             let result = universe.memory.mark_dead(&marker, &target, heartbeat_count).await;
-            (Statement::MarkDead, result)
+            let by_another = matches!(result, Ok(true)) && marker != target;
+            (Statement::MarkDead(by_another.then_some(target)), result)
         })
         .await
     }

@@ -21,7 +21,7 @@ const SICK_FOR_MS: u64 = 6_000;
 /// How far apart two readings of one clock may be, each corrected by the store's.
 const READING_MS: u64 = 20;
 /// How late a healthy server's task may be polled by a worker that nothing is wrong with.
-const LATE_MS: u64 = 2_500;
+const LATE_MS: u64 = 1_500;
 
 /// What is known of calls.
 #[derive(Debug, Default)]

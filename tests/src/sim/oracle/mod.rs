@@ -15,7 +15,7 @@ use mcp_taskd_core::store::memory::Tables;
 use mcp_taskd_core::store::{Applied, ClaimOrder, NewHandle, TaskWrite, WorkerId};
 use mcp_taskd_core::task::TaskRecord;
 
-use super::plan::{FaultKind, Plan};
+use super::plan::{Fault, FaultKind, Plan};
 use super::universe::Universe;
 use calls::Calls;
 use said::Sayings;
@@ -54,6 +54,7 @@ mod invariant {
     pub(super) const CANCEL: &str = "invariant 6 (nothing earlier is applied after a cancel)";
     pub(super) const ISOLATION: &str = "invariant 7 (a server's trouble is its own)";
     pub(super) const RATE: &str = "invariant 8 (every retry is bounded)";
+    pub(super) const ALIVE: &str = "nobody alive is found dead (a jumping clock kills nobody)";
     pub(super) const FENCE: &str = "self-fence (past its lease a worker starts no call)";
     pub(super) const ORPHAN: &str = "no orphans (every remote task is on record)";
 }
@@ -63,15 +64,24 @@ mod invariant {
 pub(super) enum Statement {
     Read,
     Register(WorkerId),
-    MarkDead,
+    /// Of whom another said so.
+    MarkDead(Option<WorkerId>),
     FreeDead,
     DeleteDead,
     Prune,
     Claim(ClaimOrder),
-    Apply { worker: WorkerId, writes: Vec<TaskWrite>, applied: Vec<Applied> },
+    Apply {
+        worker: WorkerId,
+        writes: Vec<TaskWrite>,
+        applied: Vec<Applied>,
+    },
     Insert(Arc<str>),
     Record(NewHandle),
-    Discard { worker: WorkerId, id: Arc<str>, epoch: i64 },
+    Discard {
+        worker: WorkerId,
+        id: Arc<str>,
+        epoch: i64,
+    },
     CloseFreed(TaskWrite),
     RequestCancel(String),
     MakeDue(String),
@@ -121,9 +131,18 @@ impl Oracle {
 
     /// Whether anything but a server is wrong, or was shortly before, between `from` and `to`; for one process, or any.
     fn disturbed(&self, process: Option<usize>, from: u64, to: u64) -> bool {
+        Self::any_disturbs(self.plan.faults.iter(), process, from, to)
+    }
+
+    fn any_disturbs<'a>(
+        mut faults: impl Iterator<Item = &'a Fault>,
+        process: Option<usize>,
+        from: u64,
+        to: u64,
+    ) -> bool {
         /// How long it takes for the consequences of a fault to be over.
         const AFTER_MS: u64 = 12_000;
-        self.plan.faults.iter().any(|fault| {
+        faults.any(|fault| {
             let concerns = match &fault.kind {
                 FaultKind::Store { process: of, .. } => of.is_none() || process.is_none() || *of == process,
                 FaultKind::StoreClock(_) => true,
@@ -135,6 +154,21 @@ impl Oracle {
             };
             concerns && fault.at_ms <= to && from <= fault.at_ms + fault.lasts_ms + AFTER_MS
         })
+    }
+
+    /// Whoever is found dead has died, stood still, could not reach the store, or left.
+    fn found_dead(&self, target: &WorkerId, now: u64) -> Judgement {
+        let since = now.saturating_sub(2 * self.lease_ms());
+        let process = self.workers.get(target).copied();
+        let clock = |fault: &Fault| matches!(fault.kind, FaultKind::StoreClock(_));
+        let faults = self.plan.faults.iter().filter(|fault| !clock(fault));
+        if Self::any_disturbs(faults, process, since, now) {
+            return Ok(());
+        }
+        Err(Violation::new(
+            invariant::ALIVE,
+            format!("{target} is marked dead at {now} ms, and nothing is wrong with it"),
+        ))
     }
 
     /// What a caller was told of submit `submit`.
@@ -177,6 +211,10 @@ impl Universe {
                     oracle.workers.insert(Arc::clone(worker), process);
                     Ok(())
                 });
+            }
+            if let Statement::MarkDead(Some(target)) = statement {
+                self.note(format_args!("p{process} finds {target} dead"));
+                self.judge(|oracle| oracle.found_dead(target, self.now()));
             }
             return;
         }
