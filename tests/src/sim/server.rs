@@ -11,7 +11,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::oracle::{Saying, Tool};
+use super::oracle::{Oracle, Saying, Tool};
 use super::plan::{CallKind, ServerFault, Work};
 use super::universe::Universe;
 
@@ -120,7 +120,7 @@ impl Server {
             Some(ServerFault::Refuses) => Err(error(CallErrorKind::Connect)),
             Some(ServerFault::BreaksBefore) => Err(error(CallErrorKind::Transport)),
             Some(ServerFault::BreaksAfter) => {
-                let _ = self.execute(&request, None);
+                self.execute(&request, None);
                 Err(error(CallErrorKind::Transport))
             }
             Some(ServerFault::Busy(after)) => {
@@ -132,20 +132,20 @@ impl Server {
             }
             Some(ServerFault::BlackHole) => return silence(reply).await,
             Some(ServerFault::BlackHoleAfter) => {
-                let _ = self.execute(&request, None);
+                self.execute(&request, None);
                 return silence(reply).await;
             }
             Some(ServerFault::Slow(ms)) => {
                 universe.some(ms).await;
-                self.execute(&request, None)
+                Ok(self.execute(&request, None))
             }
             Some(ServerFault::NoAnswer) => {
                 if universe.below(2) == 0 {
-                    let _ = self.execute(&request, None);
+                    self.execute(&request, None);
                 }
                 Ok(raw(&json!("what?")))
             }
-            fault => self.execute(&request, fault),
+            fault => Ok(self.execute(&request, fault)),
         };
         universe.some(plan.latency_ms).await;
         let said = answer.as_ref().map_or_else(ToString::to_string, |answer| answer.get().chars().take(90).collect());
@@ -162,7 +162,7 @@ impl Server {
     }
 
     /// Does what is asked, and says how things stand; or, with a fault, something else.
-    fn execute(&self, request: &Request, fault: Option<ServerFault>) -> Answer {
+    fn execute(&self, request: &Request, fault: Option<ServerFault>) -> Box<RawValue> {
         let now = self.universe.now();
         let mut state = self.state();
         if request.tool == Tool::Submit {
@@ -184,7 +184,7 @@ impl Server {
         self.say(request, &request.subject, Some(&remote.work), truth, fault)
     }
 
-    fn submit(&self, state: &mut State, request: &Request, fault: Option<ServerFault>, now: u64) -> Answer {
+    fn submit(&self, state: &mut State, request: &Request, fault: Option<ServerFault>, now: u64) -> Box<RawValue> {
         let plan = &self.universe.plan.servers[self.index];
         if fault == Some(ServerFault::SameId)
             && let Some(id) = state.tasks.keys().next().cloned()
@@ -192,7 +192,7 @@ impl Server {
             return self.say(request, &id, None, Saying::Running(0), None);
         }
         let known = state.by_key.get(&request.key).cloned();
-        self.universe.judge(|oracle| oracle.submitted(&request.key, known.is_some() && !plan.idempotent));
+        self.universe.judge(|_| Oracle::submitted(&request.key, known.is_some() && !plan.idempotent));
         let id = known.filter(|_| plan.idempotent).unwrap_or_else(|| {
             let id = format!("r{}-{}", self.index, state.tasks.len() + 1);
             let remote = Remote {
@@ -226,7 +226,7 @@ impl Server {
         work: Option<&Work>,
         truth: Saying,
         fault: Option<ServerFault>,
-    ) -> Answer {
+    ) -> Box<RawValue> {
         let mut content = match truth {
             Saying::Running(step) => json!({"task_id": id, "status": "running", "result": {"step": step}}),
             Saying::AsksInput => json!({"task_id": id, "status": "input_required", "input_required": {"question": id}}),
@@ -273,7 +273,7 @@ impl Server {
             oracle.said(self.index, id, &request.key, request.tool, request.started_ms, said);
             Ok(())
         });
-        Ok(raw(&json!({"content": [], "structuredContent": content})))
+        raw(&json!({"content": [], "structuredContent": content}))
     }
 }
 

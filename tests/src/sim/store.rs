@@ -251,7 +251,7 @@ impl Intents for Port {
         let write = write.clone();
         self.send("close_freed_intent", move |universe| async move {
             let result = universe.memory.close_freed_intent(&write).await;
-            (Statement::CloseFreed(write), result)
+            (Statement::CloseFreed(Box::new(write)), result)
         })
         .await
     }

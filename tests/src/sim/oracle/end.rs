@@ -28,8 +28,8 @@ impl Oracle {
         let extra = self.plan.faults.iter().map(|fault| match fault.kind {
             // A lost question to the store counts as lost only after half a minute.
             FaultKind::Store { fault: StoreFault::Hangs(ms), .. } => ms + 30_000,
-            FaultKind::Store { fault: StoreFault::Late(ms) | StoreFault::Slow(ms), .. } => ms,
-            FaultKind::Server { fault: ServerFault::Busy(Some(ms)), .. } => ms,
+            FaultKind::Store { fault: StoreFault::Late(ms) | StoreFault::Slow(ms), .. }
+            | FaultKind::Server { fault: ServerFault::Busy(Some(ms)), .. } => ms,
             FaultKind::StoreClock(by) => by.unsigned_abs(),
             _ => 0,
         });

@@ -82,7 +82,7 @@ pub(super) enum Statement {
         id: Arc<str>,
         epoch: i64,
     },
-    CloseFreed(TaskWrite),
+    CloseFreed(Box<TaskWrite>),
     RequestCancel(String),
     MakeDue(String),
 }

@@ -37,7 +37,7 @@ impl Oracle {
             }
             lines.push(line(old, new, &told));
             match old {
-                None => self.inserted(new, statement, tables)?,
+                None => inserted(new, statement, tables)?,
                 Some(old) => {
                     guarded(old, new, statement, tables)?;
                     self.counted(old, new, statement)?;
@@ -54,15 +54,6 @@ impl Oracle {
         }
         self.remember(tables, now);
         Ok(lines)
-    }
-
-    fn inserted(&self, new: &TaskRecord, statement: &Statement, tables: &Tables) -> Judgement {
-        let owner = new.lease_owner.as_deref().unwrap_or_default();
-        let live = tables.workers.get(owner).is_some_and(|worker| worker.live);
-        if matches!(statement, Statement::Insert(id) if *id == new.id) && live && new.status == Status::Submitting {
-            return Ok(());
-        }
-        Err(Violation::new(invariant::OWNER, format!("{} was inserted by {statement:?} for {owner:?}", new.id)))
     }
 
     fn discarded(&self, old: &TaskRecord, statement: &Statement) -> Judgement {
@@ -132,6 +123,16 @@ impl Oracle {
         self.rows.retain(|id, _| tables.tasks.contains_key(id));
         self.events = tables.events.len();
     }
+}
+
+/// Whether a new row is an intent of somebody alive.
+fn inserted(new: &TaskRecord, statement: &Statement, tables: &Tables) -> Judgement {
+    let owner = new.lease_owner.as_deref().unwrap_or_default();
+    let live = tables.workers.get(owner).is_some_and(|worker| worker.live);
+    if matches!(statement, Statement::Insert(id) if *id == new.id) && live && new.status == Status::Submitting {
+        return Ok(());
+    }
+    Err(Violation::new(invariant::OWNER, format!("{} was inserted by {statement:?} for {owner:?}", new.id)))
 }
 
 /// Whether the one who changed a row was allowed to.

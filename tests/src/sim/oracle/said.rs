@@ -78,7 +78,7 @@ impl Oracle {
     }
 
     /// A server was asked to start work under `key`, for a second time if `again`.
-    pub(in crate::sim) fn submitted(&mut self, key: &str, again: bool) -> Judgement {
+    pub(in crate::sim) fn submitted(key: &str, again: bool) -> Judgement {
         if again {
             let text = format!("the submit of {key} was repeated, though its server does not honour keys");
             return Err(Violation::new(invariant::ORPHAN, text));
