@@ -1,6 +1,6 @@
 //! The only place that reads clocks: wall time, boot time, and the store's time that leases are judged by.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Milliseconds since the Unix epoch.
@@ -40,8 +40,8 @@ impl Clock for SystemClock {
 ///
 /// Replica clocks may be minutes apart (`FAILURES` 6); due times and leases are compared in the store's time only.
 #[derive(Debug)]
-pub struct StoreClock<C = SystemClock> {
-    inner: C,
+pub struct StoreClock {
+    inner: Arc<dyn Clock>,
     anchor: Mutex<Option<Anchor>>,
 }
 
@@ -51,9 +51,9 @@ struct Anchor {
     boot: Duration,
 }
 
-impl<C: Clock> StoreClock<C> {
+impl StoreClock {
     /// A clock that follows `inner` until the first [`StoreClock::discipline`].
-    pub fn new(inner: C) -> Self {
+    pub fn new(inner: Arc<dyn Clock>) -> Self {
         Self { inner, anchor: Mutex::new(None) }
     }
 
@@ -66,7 +66,7 @@ impl<C: Clock> StoreClock<C> {
     }
 }
 
-impl<C: Clock> Clock for StoreClock<C> {
+impl Clock for StoreClock {
     fn now_ms(&self) -> Millis {
         let anchor = *self.anchor.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         anchor.map_or_else(
@@ -114,11 +114,12 @@ mod tests {
 
     #[test]
     fn a_disciplined_clock_shows_the_stores_time_and_moves_on_by_itself() {
-        let clock = StoreClock::new(ManualClock::at(1_000));
+        let hands = Arc::new(ManualClock::at(1_000));
+        let clock = StoreClock::new(Arc::clone(&hands) as Arc<dyn Clock>);
         assert_eq!(clock.now_ms(), 1_000);
         clock.discipline(600_000, Duration::ZERO);
         assert_eq!(clock.now_ms(), 600_000);
-        clock.inner.advance(Duration::from_millis(250));
+        hands.advance(Duration::from_millis(250));
         assert_eq!(clock.now_ms(), 600_250);
     }
 }

@@ -1,7 +1,8 @@
 //! The embeddable core of `mcp-taskd`: durable background tasks over MCP tools.
 //!
 //! Modules are layers; each may use only those listed after it:
-//! `service`, `worker` → `catalog`, `driver` → `upstream` → `credentials` → `store`, `config`, `contract` → `task` → `clock`.
+//! `service`, `worker` → `catalog`, `driver` → `upstream` → `credentials` → `store`, `config`, `contract` → `task` → `world`,
+//! `clock`.
 //! A test in the `tests` member enforces this.
 
 pub mod catalog;
@@ -15,3 +16,4 @@ pub mod store;
 pub mod task;
 pub mod upstream;
 pub mod worker;
+pub mod world;

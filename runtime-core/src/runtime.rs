@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use prometheus::Registry;
 
-use crate::clock::{StoreClock, SystemClock};
 use crate::config::{ServerConfig, TaskSettings};
 use crate::driver::Routes;
 use crate::service::Service;
 use crate::store::{SharedStore, StoreError};
 use crate::upstream::SharedUpstream;
 use crate::worker::{Metrics, Options, Worker};
+use crate::world::World;
 
 /// What a process of the fleet is.
 #[derive(Debug, Clone)]
@@ -51,6 +51,18 @@ impl Runtime {
         servers: impl IntoIterator<Item = (ServerConfig, SharedUpstream)>,
         registry: &Registry,
     ) -> Result<Self, StartError> {
+        Self::start_in(World::system(), settings, process, store, servers, registry).await
+    }
+
+    /// The same in other surroundings than the operating system's.
+    pub async fn start_in(
+        world: World,
+        settings: &TaskSettings,
+        process: Process,
+        store: SharedStore,
+        servers: impl IntoIterator<Item = (ServerConfig, SharedUpstream)>,
+        registry: &Registry,
+    ) -> Result<Self, StartError> {
         let polls = settings.max_concurrent_polls as usize;
         let routes = Arc::new(Routes::new(servers, polls));
         let metrics = Metrics::register(registry, routes.names())?;
@@ -62,12 +74,10 @@ impl Runtime {
             state_dir: process.state_dir,
             role: process.role,
             polls: settings.enabled && process.polls,
-            host: host(),
             retention: settings.retention_days.map(|days| Duration::from_secs(u64::from(days) * 86_400)),
         };
         let driver = routes.driver(settings.limits());
-        let clock = Arc::new(StoreClock::new(SystemClock));
-        let worker = Worker::start(options, store, driver, routes, metrics, clock).await?;
+        let worker = Worker::start(options, store, driver, routes, metrics, world).await?;
         Ok(Self { service: Service::new(worker) })
     }
 
@@ -80,14 +90,4 @@ impl Runtime {
     pub async fn shutdown(&self, grace: Duration) {
         self.service.worker().drain(grace).await;
     }
-}
-
-/// The machine's name, as far as it is one; only for people.
-fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .ok()
-        .or_else(|| std::env::var("HOSTNAME").ok())
-        .map(|name| name.trim().to_owned())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "localhost".to_owned())
 }

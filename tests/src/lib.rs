@@ -12,4 +12,5 @@ pub mod pooler;
 pub mod postgres;
 pub mod proxy;
 pub mod scripted;
+pub mod sim;
 pub mod wait;

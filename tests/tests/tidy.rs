@@ -13,9 +13,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("upstream", &["config", "task", "clock"]),
     ("catalog", &["upstream", "store", "config", "task", "clock"]),
     ("driver", &["upstream", "config", "contract", "task"]),
-    ("worker", &["driver", "contract", "store", "task", "clock", "upstream"]),
+    ("world", &["clock"]),
+    ("worker", &["driver", "contract", "store", "task", "clock", "world", "upstream"]),
     ("service", &["worker", "driver", "contract", "store", "task", "upstream"]),
-    ("runtime", &["service", "worker", "driver", "upstream", "config", "store", "clock"]),
+    ("runtime", &["service", "worker", "driver", "upstream", "config", "store", "world"]),
 ];
 
 /// Libraries, and the only places that may name them.

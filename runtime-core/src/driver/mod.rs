@@ -2,7 +2,7 @@
 
 mod tools;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Route {
 /// The servers with toolsets, and the drivers, of this process.
 #[derive(Debug, Default)]
 pub struct Routes {
-    servers: HashMap<String, Route>,
+    servers: BTreeMap<String, Route>,
 }
 
 impl Routes {

@@ -32,13 +32,14 @@ impl Service {
             let look = deadline.min(Instant::now() + LOOK.mul_f64(0.8 + fastrand::f64() / 5.0));
             loop {
                 tokio::select! {
+                    biased;
+                    () = tokio::time::sleep_until(look) => break,
                     change = changes.recv() => match change {
                         Ok(changed) if *changed == *id => break,
                         Err(RecvError::Lagged(_)) => break,
                         Ok(_) => {}
                         Err(RecvError::Closed) => tokio::time::sleep_until(look).await,
                     },
-                    () = tokio::time::sleep_until(look) => break,
                 }
             }
             task = self.find(access, id).await?;

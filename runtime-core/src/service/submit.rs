@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{Access, Service, ServiceError, Submit, Submitted, unavailable};
@@ -63,9 +64,13 @@ impl Service {
                 Opened::New(intent) => {
                     let service = self.clone();
                     // In a task of its own, so that the caller's disconnect cuts nothing off.
-                    let run = tokio::spawn(async move { service.run(*intent).await });
-                    return run.await.unwrap_or_else(|error| {
-                        tracing::error!(%error, "a submit panicked");
+                    let (reply, answer) = oneshot::channel();
+                    self.worker.context().tasks.spawn(async move {
+                        // The caller may have gone away.
+                        let _ = reply.send(service.run(*intent).await);
+                    });
+                    return answer.await.unwrap_or_else(|_| {
+                        tracing::error!("a submit panicked");
                         Err(ServiceError::Internal)
                     });
                 }
@@ -88,7 +93,7 @@ impl Service {
 
     /// Makes the intent durable, or finds the task of an earlier submit with the same key.
     async fn open(&self, submit: &Submit, binding: &Arc<Binding>) -> Result<Opened, ServiceError> {
-        let id: Arc<str> = format!("mcp-task-{}", uuid::Uuid::new_v4().simple()).into();
+        let id: Arc<str> = format!("mcp-task-{}", self.worker.context().ids.fresh()).into();
         // Before the look at the drain, so that a drain that begins in between waits for this submit.
         let open = self.worker.open_intent(Arc::clone(&id));
         if self.worker.is_draining() {

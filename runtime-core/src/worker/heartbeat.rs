@@ -25,6 +25,7 @@ pub(super) async fn run(
         let jittered = wait.mul_f64(0.9 + fastrand::f64() / 10.0);
         let shortest = tokio::time::Instant::now() + SHORTEST.min(jittered);
         tokio::select! {
+            biased;
             () = tokio::time::sleep(jittered) => {}
             () = context.publish.notified() => tokio::time::sleep_until(shortest).await,
         }

@@ -1,6 +1,7 @@
 //! The tasks a worker holds, with a timer each.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,7 +47,8 @@ pub(super) struct Count {
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct HeldSet {
-    tasks: HashMap<Arc<str>, Held>,
+    /// Hashed the same way in every process, so that the same history has the same order. The keys are our own ids.
+    tasks: HashMap<Arc<str>, Held, BuildHasherDefault<DefaultHasher>>,
     timers: BTreeSet<(Millis, Arc<str>)>,
     dirty: BTreeSet<(Duration, Arc<str>)>,
     by_server: HashMap<Box<str>, Count>,

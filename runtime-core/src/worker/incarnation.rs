@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::store::{WorkerId, WorkerRecord};
+use crate::world::Ids;
 
 /// A worker's identity from a registration to its death.
 #[derive(Debug)]
@@ -19,11 +20,11 @@ pub struct Incarnation {
 impl Incarnation {
     /// A new identity whose lock is held. The lock comes before the registration, so that a registered id whose lock is
     /// free belongs to a process that has ended.
-    pub fn begin(state_dir: &Path, host: &str) -> std::io::Result<Self> {
+    pub fn begin(state_dir: &Path, host: &str, ids: &Ids) -> std::io::Result<Self> {
         let folder = folder(state_dir);
         std::fs::create_dir_all(&folder)?;
         let host: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(40).collect();
-        let id: WorkerId = format!("{host}-{}", uuid::Uuid::new_v4().simple()).into();
+        let id: WorkerId = format!("{host}-{}", ids.fresh()).into();
         let path = folder.join(format!("{id}.lock"));
         // It gets its name only once it is locked, so that a file of that name whose lock is free is always a dead process's.
         let unnamed = folder.join(format!("{id}.new"));
@@ -103,8 +104,8 @@ mod tests {
     fn a_free_lock_proves_a_predecessor_dead_and_a_held_one_does_not() {
         let dir = tempfile::tempdir().unwrap();
         let predecessors = Predecessors::new(dir.path());
-        let first = Incarnation::begin(dir.path(), "host.example").unwrap();
-        let second = Incarnation::begin(dir.path(), "host.example").unwrap();
+        let first = Incarnation::begin(dir.path(), "host.example", &Ids::Random).unwrap();
+        let second = Incarnation::begin(dir.path(), "host.example", &Ids::Random).unwrap();
         assert_ne!(first.id, second.id);
         assert!(!predecessors.has_ended(&first.id));
         // However a process ends: the lock goes, the file stays.
@@ -124,7 +125,7 @@ mod tests {
     fn what_is_left_of_processes_that_nobody_knows_is_swept() {
         let dir = tempfile::tempdir().unwrap();
         let predecessors = Predecessors::new(dir.path());
-        let [left, ended, alive] = [(); 3].map(|()| Incarnation::begin(dir.path(), "h").unwrap());
+        let [left, ended, alive] = [(); 3].map(|()| Incarnation::begin(dir.path(), "h", &Ids::Random).unwrap());
         left.leave();
         drop(ended);
         predecessors.sweep(&[]);

@@ -33,6 +33,7 @@ use crate::clock::{Clock, Millis, StoreClock};
 use crate::driver::{Driver, Routes};
 use crate::store::{SharedStore, StoreError, StoreErrorKind, Wakeup, WorkerId, WorkerInfo};
 use crate::task::{Policy, Tracked};
+use crate::world::{Ids, Tasks, World};
 use actor::Actor;
 pub use incarnation::Incarnation;
 use message::Message;
@@ -58,8 +59,6 @@ pub struct Options {
     pub role: String,
     /// Whether it polls; a process that only submits registers and heartbeats too.
     pub polls: bool,
-    /// The machine's name.
-    pub host: String,
     /// How long ended tasks are kept; for ever where `None`.
     pub retention: Option<Duration>,
 }
@@ -69,6 +68,10 @@ pub(crate) struct Context {
     pub(crate) options: Options,
     pub(crate) policy: Policy,
     pub(crate) clock: Arc<StoreClock>,
+    /// Where everything that runs beside the callers runs.
+    pub(crate) tasks: Tasks,
+    pub(crate) ids: Ids,
+    host: String,
     pub(crate) store: SharedStore,
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) routes: Arc<Routes>,
@@ -157,13 +160,13 @@ impl Context {
 
     /// A fresh identity, registered: the lock first, then the row.
     async fn register(&self) -> Result<Arc<Incarnation>, StoreError> {
-        let incarnation = Incarnation::begin(&self.options.state_dir, &self.options.host).map_err(|error| {
+        let incarnation = Incarnation::begin(&self.options.state_dir, &self.host, &self.ids).map_err(|error| {
             let message = format!("server.state_dir {}: {error}", self.options.state_dir.display());
             StoreError::new(StoreErrorKind::Unavailable, "worker lock", message)
         })?;
         let info = WorkerInfo {
             id: Arc::clone(&incarnation.id),
-            host: self.options.host.clone(),
+            host: self.host.clone(),
             pid: i64::from(std::process::id()),
             role: self.options.role.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -224,12 +227,15 @@ impl Worker {
         driver: Arc<dyn Driver>,
         routes: Arc<Routes>,
         metrics: Metrics,
-        clock: Arc<StoreClock>,
+        world: World,
     ) -> Result<Self, StoreError> {
         let context = Arc::new(Context {
             policy: options.policy,
             options,
-            clock,
+            clock: Arc::new(StoreClock::new(world.clock)),
+            tasks: world.tasks,
+            ids: world.ids,
+            host: world.host,
             store,
             driver,
             routes,
@@ -250,7 +256,7 @@ impl Worker {
         // Unbounded, but what is sent is bounded by slots, by open submits, and by one wake-up at a time.
         let (messages, receiver) = mpsc::unbounded_channel();
         let actor = Actor::new(Arc::clone(&context), incarnation, messages.clone(), receiver);
-        tokio::spawn(actor.run());
+        context.tasks.spawn(actor.run());
         Ok(Self { context, messages })
     }
 

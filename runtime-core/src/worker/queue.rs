@@ -80,12 +80,12 @@ impl Queue {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::task::schedule::Chance;
     use crate::task::{Failure, FailureKind, Json, Outcome, Policy, Snapshot, Status, Toolset, Tracked};
 
-    fn order(server: &str, n: u64) -> Order {
+    pub(in crate::worker) fn order(server: &str, n: u64) -> Order {
         let toolset = Toolset {
             name: "report".into(),
             submit_tool: "submit".into(),

@@ -3,6 +3,7 @@
 //! The writer never gives a write up while its outcome is unknown: it re-reads the row, and repeats the same write until
 //! the store has said what became of it. A task has at most one write outstanding.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,14 +46,20 @@ pub(super) async fn run(
                 queue.push(order);
             }
             let mut batch = queue.take(BATCH);
-            // Orders of a former incarnation may still be in the queue; a batch is one worker's.
             while let Some(worker) = batch.first().map(|order| Arc::clone(&order.worker)) {
-                let (own, others) = batch.into_iter().partition(|order| order.worker == worker);
-                batch = others;
-                writer.write(&worker, own).await;
+                let (next, later) = part(batch, &worker);
+                batch = later;
+                writer.write(&worker, next).await;
             }
         }
     }
+}
+
+/// What may be written at once, and what comes after it. A batch is one worker's, since orders of a former incarnation may
+/// still be in the queue; and it writes a task once: one that was let go of and taken again while its write waited has two.
+fn part(orders: Vec<Order>, worker: &WorkerId) -> (Vec<Order>, Vec<Order>) {
+    let mut tasks = HashSet::new();
+    orders.into_iter().partition(|order| order.worker == *worker && tasks.insert(Arc::clone(&order.write.id)))
 }
 
 struct Writer {
@@ -175,4 +182,27 @@ fn outcome(write: &TaskWrite, worker: &WorkerId, row: Option<&RowState>) -> Opti
 async fn pause_for(pause: &mut Duration) {
     tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
     *pause = (*pause * 2).min(RETRY.1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::queue::tests::order as order_of;
+
+    fn order(worker: &str, ticket: u64, id: &str) -> Order {
+        let mut order = order_of("s", ticket);
+        (order.worker, order.write.id) = (worker.into(), id.into());
+        order
+    }
+
+    #[test]
+    fn a_batch_is_one_workers_and_writes_each_task_once_in_the_order_of_its_writes_3() {
+        let orders = [("w", 1, "a"), ("w", 2, "b"), ("w", 3, "a"), ("old", 4, "c"), ("w", 5, "d"), ("w", 6, "a")];
+        let orders = orders.map(|(worker, ticket, id)| order(worker, ticket, id)).into();
+        let tickets = |orders: &[Order]| orders.iter().map(|order| order.ticket).collect::<Vec<_>>();
+        let (now, later) = part(orders, &"w".into());
+        assert_eq!((tickets(&now), tickets(&later)), (vec![1, 2, 5], vec![3, 4, 6]));
+        let (now, later) = part(later, &"w".into());
+        assert_eq!((tickets(&now), tickets(&later)), (vec![3], vec![4, 6]));
+    }
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{MemoryStore, State, free, is_open_intent};
+use super::{MemoryStore, Tables, free, is_open_intent};
 use crate::clock::Millis;
 use crate::store::{
     Applied, CancelRequest, Inserted, Intents, NewHandle, NewIntent, Recorded, Result, StoreError, StoreErrorKind,
@@ -111,7 +111,7 @@ impl Intents for MemoryStore {
     }
 }
 
-impl State {
+impl Tables {
     fn with_key(&self, intent: &NewIntent) -> Option<&TaskRecord> {
         intent.idempotency_key.as_ref()?;
         self.tasks.values().find(|task| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{MemoryStore, State, is_open_intent};
+use super::{MemoryStore, Tables, is_open_intent};
 use crate::store::{Applied, ClaimOrder, Leases, Owned, Result, RowState, TaskWrite, WorkerId, bounds};
 use crate::task::{Change, TaskRecord, Tracked};
 
@@ -75,7 +75,7 @@ impl Leases for MemoryStore {
     }
 }
 
-impl State {
+impl Tables {
     /// Writes a change where the guards let it through.
     pub(super) fn write(
         &mut self,

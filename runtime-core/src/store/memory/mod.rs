@@ -21,15 +21,19 @@ use crate::task::{EventKind, Status, TaskRecord};
 #[derive(Debug)]
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<Tables>,
     wakeups: Channel,
 }
 
+/// What the store holds, as [`MemoryStore::look`] and [`MemoryStore::tamper`] show it.
 #[derive(Debug)]
-struct State {
-    tasks: BTreeMap<Arc<str>, TaskRecord>,
-    workers: BTreeMap<WorkerId, WorkerRecord>,
-    events: Vec<EventRecord>,
+pub struct Tables {
+    /// Every task, by its id.
+    pub tasks: BTreeMap<Arc<str>, TaskRecord>,
+    /// Every worker, by its id.
+    pub workers: BTreeMap<WorkerId, WorkerRecord>,
+    /// Every event, in order.
+    pub events: Vec<EventRecord>,
     generations: BTreeMap<String, i64>,
     lots: fastrand::Rng,
 }
@@ -37,7 +41,7 @@ struct State {
 impl MemoryStore {
     /// An empty store whose time is `clock`'s.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        let state = State {
+        let state = Tables {
             tasks: BTreeMap::new(),
             workers: BTreeMap::new(),
             events: Vec::new(),
@@ -47,22 +51,33 @@ impl MemoryStore {
         Self { clock, state: Mutex::new(state), wakeups: Channel::default() }
     }
 
+    /// Shows everything at once, as no statement can: for those who check that the invariants hold.
+    pub fn look<T>(&self, read: impl FnOnce(&Tables) -> T) -> T {
+        read(&self.state())
+    }
+
+    /// Changes rows past every guard: for tests that plant a fault and expect it to be found.
+    pub fn tamper<T>(&self, change: impl FnOnce(&mut Tables) -> T) -> T {
+        change(&mut self.state())
+    }
+
     fn now_ms(&self) -> Millis {
         self.clock.now_ms()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Tables> {
         // No call panics between two changes that belong together.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl Tables {
     fn is_live(&self, worker: &str) -> bool {
         self.workers.get(worker).is_some_and(|worker| worker.live)
     }
 
-    fn emit(&mut self, id: &str, kind: EventKind, at: Millis) {
+    /// Writes an event of a task, as its row is now.
+    pub fn emit(&mut self, id: &str, kind: EventKind, at: Millis) {
         let Some(task) = self.tasks.get(id) else { return };
         let event = EventRecord {
             sequence: self.events.len() as i64 + 1,

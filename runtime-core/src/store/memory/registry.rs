@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{MemoryStore, State, free};
+use super::{MemoryStore, Tables, free};
 use crate::clock::Millis;
 use crate::store::{
     Corrected, FAR_AHEAD_MS, Heartbeat, Registry, Result, StoreError, StoreErrorKind, WorkerId, WorkerInfo,
@@ -62,7 +62,7 @@ impl Registry for MemoryStore {
 
     async fn free_dead(&self, now: Millis, limit: u32, spread_ms: i64) -> Result<u64> {
         let mut state = self.state();
-        let State { tasks, workers, lots, .. } = &mut *state;
+        let Tables { tasks, workers, lots, .. } = &mut *state;
         let mut freed = 0;
         let dead = |owner: &str| workers.get(owner).is_some_and(|worker| !worker.live);
         for task in tasks.values_mut() {
@@ -78,7 +78,7 @@ impl Registry for MemoryStore {
     async fn correct_far(&self, limit: u32, spread_ms: i64) -> Result<Corrected> {
         let now_ms = self.now_ms();
         let mut state = self.state();
-        let State { tasks, workers, lots, .. } = &mut *state;
+        let Tables { tasks, workers, lots, .. } = &mut *state;
         let mut corrected = Corrected::default();
         let far = |task: &&mut TaskRecord| {
             task.lease_owner.is_none() && !task.status.is_terminal() && task.next_due_at > now_ms + FAR_AHEAD_MS
@@ -99,7 +99,7 @@ impl Registry for MemoryStore {
 
     async fn delete_dead(&self) -> Result<u64> {
         let mut state = self.state();
-        let State { tasks, workers, .. } = &mut *state;
+        let Tables { tasks, workers, .. } = &mut *state;
         let before = workers.len();
         workers
             .retain(|id, worker| worker.live || tasks.values().any(|task| task.lease_owner.as_deref() == Some(&**id)));
@@ -108,7 +108,7 @@ impl Registry for MemoryStore {
 
     async fn prune(&self, ended_before: Millis, limit: u32) -> Result<u64> {
         let mut state = self.state();
-        let State { tasks, events, .. } = &mut *state;
+        let Tables { tasks, events, .. } = &mut *state;
         let mut ended: Vec<_> = tasks
             .values()
             .filter_map(|task| Some((task.completed_at.filter(|at| *at < ended_before)?, task.id.clone())))

@@ -77,7 +77,7 @@ impl Actor {
         held.phase = Phase::Running(job);
         let (context, messages) = (Arc::clone(&self.context), self.messages.clone());
         let flight = Flight { context: Arc::clone(&context), server: server.clone() };
-        let call = tokio::spawn(async move {
+        let abort = self.context.tasks.spawn(async move {
             let _flight = flight;
             let started = Instant::now();
             let done = AssertUnwindSafe(kind.run(&context, &task, &worker)).catch_unwind().await.unwrap_or_else(|_| {
@@ -88,7 +88,7 @@ impl Actor {
             drop(task);
             let _ = messages.send(Message::Finished { job, done: Box::new(done), took: started.elapsed() });
         });
-        let running = Running { task: id, server, slot, kind, probe, abort: call.abort_handle() };
+        let running = Running { task: id, server, slot, kind, probe, abort };
         self.running.insert(job, running);
         Ok(())
     }

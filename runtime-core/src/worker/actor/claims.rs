@@ -83,7 +83,7 @@ impl Actor {
         self.questions += 1;
         self.asked = Some(Instant::now());
         let (question, messages) = (self.questions, self.messages.clone());
-        tokio::spawn(async move {
+        self.context.tasks.spawn(async move {
             let answer = answer.await;
             let _ = messages.send(Message::Answer { question, answer });
         });

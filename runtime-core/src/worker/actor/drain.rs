@@ -41,8 +41,8 @@ impl Actor {
         }
     }
 
-    /// Whether a drain is over: nothing is held, no submit open, no question unanswered, no registration under way; or its
-    /// time is up.
+    /// Whether a drain is over: nothing is held, no submit open, no question or registration unanswered; or its time is
+    /// up.
     pub(super) fn drained(&mut self) -> bool {
         let Some((give_up_calls, deadline)) = self.drain.as_ref().map(|drain| (drain.give_up_calls, drain.deadline))
         else {
@@ -60,6 +60,7 @@ impl Actor {
         let quiet = self.held.is_empty()
             && self.running.is_empty()
             && self.asked.is_none()
+            // A row that is registered after the end would stay live for a whole lease.
             && !self.registering
             && self.context.intents().is_empty();
         self.next_tick = self.next_tick.min(now + Duration::from_millis(100));

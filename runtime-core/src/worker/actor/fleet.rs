@@ -66,7 +66,7 @@ impl Actor {
     pub(super) fn start_heartbeat(&mut self) {
         if let Some(worker) = &self.worker {
             let beat = heartbeat::run(Arc::clone(&self.context), Arc::clone(worker), self.messages.clone());
-            self.heartbeat = Some(tokio::spawn(beat).abort_handle());
+            self.heartbeat = Some(self.context.tasks.spawn(beat));
         }
     }
 
@@ -105,7 +105,7 @@ impl Actor {
     fn register(&mut self, after: Duration) {
         self.registering = true;
         let (context, messages) = (Arc::clone(&self.context), self.messages.clone());
-        tokio::spawn(async move {
+        self.context.tasks.spawn(async move {
             tokio::time::sleep(after).await;
             let registered = context.register().await;
             if let Err(refused) = messages.send(Message::Reborn(registered))

@@ -6,7 +6,7 @@ mod drain;
 mod fleet;
 mod writes;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(super) struct Actor {
     writer: Option<mpsc::UnboundedReceiver<Order>>,
     held: HeldSet,
     lanes: Lanes,
-    running: HashMap<u64, Running>,
+    running: BTreeMap<u64, Running>,
     heartbeat: Option<AbortHandle>,
     /// Whether a registration is under way.
     registering: bool,
@@ -98,7 +98,7 @@ impl Actor {
             writer: Some(writer),
             held: HeldSet::default(),
             lanes,
-            running: HashMap::new(),
+            running: BTreeMap::new(),
             heartbeat: None,
             registering: false,
             serial: 0,
@@ -120,10 +120,10 @@ impl Actor {
     /// Runs until a drain is over.
     pub(super) async fn run(mut self) {
         if let Some(orders) = self.writer.take() {
-            tokio::spawn(writer::run(Arc::clone(&self.context), orders, self.messages.clone()));
+            self.context.tasks.spawn(writer::run(Arc::clone(&self.context), orders, self.messages.clone()));
         }
-        let takeover = tokio::spawn(takeover::run(Arc::clone(&self.context), self.messages.clone()));
-        let wakeups = tokio::spawn(wakeups::run(Arc::clone(&self.context), self.messages.clone()));
+        let takeover = self.context.tasks.spawn(takeover::run(Arc::clone(&self.context), self.messages.clone()));
+        let wakeups = self.context.tasks.spawn(wakeups::run(Arc::clone(&self.context), self.messages.clone()));
         self.start_heartbeat();
         loop {
             self.context.beat_ms.store(self.context.boot().as_millis() as i64, Ordering::Relaxed);
@@ -137,6 +137,8 @@ impl Actor {
             }
             let wake_at = self.wake_at();
             tokio::select! {
+                biased;
+                // Messages cannot starve the clock: every round looks at it before it comes here.
                 message = self.inbox.recv() => {
                     if let Some(message) = message {
                         self.handle(message);
