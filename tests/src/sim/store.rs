@@ -7,12 +7,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mcp_taskd_core::clock::Millis;
 use mcp_taskd_core::store::{
-    Applied, CancelRequest, ClaimOrder, EventRecord, Heartbeat, Inserted, Intents, Leases, NewHandle, NewIntent, Owned,
-    Page, Queries, Recorded, Registry, Result, RowState, StoreError, StoreErrorKind, StoreStats, TaskFilter, TaskWrite,
-    WorkerId, WorkerInfo, Workers,
+    Applied, CancelRequest, ClaimOrder, Corrected, EventRecord, Heartbeat, Inserted, Intents, Leases, NewHandle,
+    NewIntent, News, Owned, Page, Queries, Recorded, Registry, Result, RowState, StoreError, StoreErrorKind,
+    StoreStats, TaskFilter, TaskWrite, Wakeup, Wakeups, WorkerId, WorkerInfo, Workers,
 };
 use mcp_taskd_core::task::{TaskRecord, Tracked};
-use tokio::sync::oneshot;
+use tokio::sync::{broadcast, oneshot};
 
 use super::oracle::Statement;
 use super::plan::StoreFault;
@@ -158,6 +158,13 @@ impl Registry for Port {
         .await
     }
 
+    async fn correct_far(&self, limit: u32, spread_ms: i64) -> Result<Corrected> {
+        self.send("correct_far", move |universe| async move {
+            (Statement::CorrectFar, universe.memory.correct_far(limit, spread_ms).await)
+        })
+        .await
+    }
+
     async fn delete_dead(&self) -> Result<u64> {
         self.send("delete_dead", |universe| async move { (Statement::DeleteDead, universe.memory.delete_dead().await) })
             .await
@@ -277,6 +284,24 @@ impl Intents for Port {
             (Statement::MakeDue(id), result)
         })
         .await
+    }
+}
+
+#[async_trait]
+impl Wakeups for Port {
+    /// Half of them are lost, as all of them may be.
+    fn wake(&self, what: Wakeup) {
+        if self.universe.below(2) == 0 {
+            self.universe.memory.wake(what);
+        }
+    }
+
+    fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
+        self.universe.memory.wakeups()
+    }
+
+    async fn news(&self, after: i64, limit: u32) -> Result<News> {
+        self.read("news", move |universe| async move { universe.memory.news(after, limit).await }).await
     }
 }
 

@@ -67,6 +67,7 @@ pub(super) enum Statement {
     /// Of whom another said so.
     MarkDead(Option<WorkerId>),
     FreeDead,
+    CorrectFar,
     DeleteDead,
     Prune,
     Claim(ClaimOrder),

@@ -180,6 +180,11 @@ fn guarded(old: &TaskRecord, new: &TaskRecord, statement: &Statement, tables: &T
                 && new.lease_owner.is_none()
                 && otherwise_same(|expected, new| expected.tracked.next_due_at = new.next_due_at)
         }
+        Statement::CorrectFar => {
+            owner.is_none()
+                && new.next_due_at < old.next_due_at
+                && otherwise_same(|expected, new| expected.tracked.next_due_at = new.next_due_at)
+        }
         Statement::RequestCancel(id) => {
             **id == *old.id
                 && old.cancel_requested_at.is_none()
