@@ -39,8 +39,8 @@ enum State {
     Closed { failures: u32 },
     /// Calls are held back, but for a probe at its time.
     Open { probe_at: Duration, reason: String },
-    /// It has answered again, so many times in a row.
-    Trial { answers: u32 },
+    /// It has answered again, for the first time at `since`, and so many times in a row.
+    Trial { answers: u32, since: Duration },
 }
 
 impl Default for Breaker {
@@ -55,7 +55,7 @@ impl Breaker {
         match &self.state {
             State::Closed { .. } => true,
             State::Open { probe_at, .. } => now >= *probe_at && self.probes < PROBES,
-            State::Trial { answers } => running <= *answers as usize,
+            State::Trial { answers, .. } => running <= *answers as usize,
         }
     }
 
@@ -73,19 +73,19 @@ impl Breaker {
         true
     }
 
-    /// A call, or a probe, has ended at `now`: with an answer, whatever it said, or with a failure.
-    pub(super) fn ended(&mut self, probe: bool, failure: Option<&Failure>, now: Duration) {
+    /// A call, or a probe, that began at `began` has ended at `now`: with an answer, whatever it said, or with a failure.
+    pub(super) fn ended(&mut self, probe: bool, failure: Option<&Failure>, began: Duration, now: Duration) {
         if probe {
             self.abandoned();
         }
         match failure.map(|failure| (failure, failure.kind)) {
-            Some((failure, FailureKind::Timeout | FailureKind::Transport)) => self.failed(probe, failure, now),
+            Some((failure, FailureKind::Timeout | FailureKind::Transport)) => self.failed(probe, failure, began, now),
             // Nothing was heard of the server.
             Some((
                 _,
                 FailureKind::Breaker | FailureKind::Unroutable | FailureKind::Internal | FailureKind::Intercepted,
             )) => {}
-            Some((_, FailureKind::ToolError | FailureKind::Auth | FailureKind::Protocol)) | None => self.answered(),
+            Some((_, FailureKind::ToolError | FailureKind::Auth | FailureKind::Protocol)) | None => self.answered(now),
         }
     }
 
@@ -94,11 +94,11 @@ impl Breaker {
         self.probes = self.probes.saturating_sub(1);
     }
 
-    fn answered(&mut self) {
+    fn answered(&mut self, now: Duration) {
         match &mut self.state {
             State::Closed { failures } => *failures = 0,
-            State::Open { .. } => self.state = State::Trial { answers: 1 },
-            State::Trial { answers } if *answers + 1 < PROOF => *answers += 1,
+            State::Open { .. } => self.state = State::Trial { answers: 1, since: now },
+            State::Trial { answers, .. } if *answers + 1 < PROOF => *answers += 1,
             State::Trial { .. } => {
                 self.state = State::Closed { failures: 0 };
                 self.pause = FIRST_PAUSE;
@@ -106,7 +106,7 @@ impl Breaker {
         }
     }
 
-    fn failed(&mut self, probe: bool, failure: &Failure, now: Duration) {
+    fn failed(&mut self, probe: bool, failure: &Failure, began: Duration, now: Duration) {
         let hold = failure.retry_after.unwrap_or_default().min(LONGEST_HOLD);
         match &mut self.state {
             State::Closed { failures } => {
@@ -121,6 +121,8 @@ impl Breaker {
                 *probe_at = (*probe_at).max(now + hold);
                 return;
             }
+            // It was sent while the server was away, and the server has answered since.
+            State::Trial { since, .. } if began < *since => return,
             State::Open { .. } | State::Trial { .. } => self.pause = (self.pause * 2).min(LONGEST_PAUSE),
         }
         self.state = State::Open { probe_at: now + hold.max(self.pause), reason: failure.message.clone() };
@@ -151,7 +153,7 @@ mod tests {
 
     fn opened() -> Breaker {
         let mut breaker = Breaker::default();
-        (0..THRESHOLD).for_each(|_| breaker.ended(false, Some(&timeout()), Duration::ZERO));
+        (0..THRESHOLD).for_each(|_| breaker.ended(false, Some(&timeout()), Duration::ZERO, Duration::ZERO));
         breaker
     }
 
@@ -162,7 +164,7 @@ mod tests {
             let now = Duration::from_millis(ms);
             if breaker.admits(now, 0) {
                 let probe = breaker.started(now);
-                breaker.ended(probe, answer(calls).as_ref(), now);
+                breaker.ended(probe, answer(calls).as_ref(), now, now);
                 calls += 1;
             }
         }
@@ -174,11 +176,11 @@ mod tests {
         let mut breaker = Breaker::default();
         let kept_back = Failure::new(FailureKind::Intercepted, "not today");
         for _ in 0..20 {
-            breaker.ended(false, Some(&kept_back), Duration::ZERO);
+            breaker.ended(false, Some(&kept_back), Duration::ZERO, Duration::ZERO);
         }
         assert!(!breaker.is_open(), "the server may be fine");
         let mut breaker = opened();
-        breaker.ended(false, Some(&kept_back), Duration::ZERO);
+        breaker.ended(false, Some(&kept_back), Duration::ZERO, Duration::ZERO);
         assert!(breaker.is_open(), "the server has not answered");
     }
 
@@ -186,8 +188,8 @@ mod tests {
     fn failures_in_a_row_open_it_and_an_answer_in_between_does_not_count() {
         let mut breaker = Breaker::default();
         for _ in 0..10 {
-            (0..THRESHOLD - 1).for_each(|_| breaker.ended(false, Some(&timeout()), Duration::ZERO));
-            breaker.ended(false, Some(&Failure::new(FailureKind::ToolError, "busy")), Duration::ZERO);
+            (0..THRESHOLD - 1).for_each(|_| breaker.ended(false, Some(&timeout()), Duration::ZERO, Duration::ZERO));
+            breaker.ended(false, Some(&Failure::new(FailureKind::ToolError, "busy")), Duration::ZERO, Duration::ZERO);
         }
         assert!(!breaker.is_open());
         assert!(opened().is_open());
@@ -219,7 +221,7 @@ mod tests {
     #[test]
     fn calls_that_began_before_it_opened_are_no_failed_probes() {
         let mut breaker = opened();
-        (0..60).for_each(|_| breaker.ended(false, Some(&timeout()), Duration::ZERO));
+        (0..60).for_each(|_| breaker.ended(false, Some(&timeout()), Duration::ZERO, Duration::ZERO));
         assert!(breaker.admits(FIRST_PAUSE, 0));
     }
 
@@ -228,13 +230,15 @@ mod tests {
         let mut breaker = opened();
         let now = FIRST_PAUSE;
         let probe = breaker.started(now);
-        breaker.ended(probe, None, now);
+        breaker.ended(probe, None, now, now);
         assert!(!breaker.is_open() && breaker.admits(now, 1) && !breaker.admits(now, 2), "one more than has answered");
-        breaker.ended(false, Some(&timeout()), now);
+        breaker.ended(false, Some(&timeout()), Duration::ZERO, now);
+        assert!(!breaker.is_open(), "what was sent before it answered is no news");
+        breaker.ended(false, Some(&timeout()), now, now);
         assert!(breaker.is_open());
         let probe = breaker.started(Duration::from_secs(10));
-        breaker.ended(probe, None, now);
-        (1..PROOF).for_each(|_| breaker.ended(false, None, now));
+        breaker.ended(probe, None, now, now);
+        (1..PROOF).for_each(|_| breaker.ended(false, None, now, now));
         assert!(breaker.is_sound() && breaker.admits(now, 1_000));
     }
 
@@ -253,9 +257,9 @@ mod tests {
     #[test]
     fn a_second_retry_after_holds_the_server_back_within_bounds_135() {
         let mut breaker = Breaker::default();
-        breaker.ended(false, Some(&busy(3_600)), Duration::ZERO);
+        breaker.ended(false, Some(&busy(3_600)), Duration::ZERO, Duration::ZERO);
         assert!(!breaker.is_open(), "it may concern that task only");
-        breaker.ended(false, Some(&busy(3_600)), Duration::ZERO);
+        breaker.ended(false, Some(&busy(3_600)), Duration::ZERO, Duration::ZERO);
         assert!(breaker.is_open() && !breaker.admits(Duration::from_secs(59), 0));
         assert!(breaker.admits(Duration::from_secs(61), 0));
     }

@@ -180,7 +180,7 @@ mod tests {
 
     fn fail(lanes: &mut Lanes, server: &str, times: usize) {
         let failure = Failure::new(FailureKind::Timeout, "no answer");
-        (0..times).for_each(|_| lanes.breaker(server).ended(false, Some(&failure), NOW));
+        (0..times).for_each(|_| lanes.breaker(server).ended(false, Some(&failure), NOW, NOW));
     }
 
     fn lanes(bounds: &[(&str, usize)], polls: usize) -> Lanes {

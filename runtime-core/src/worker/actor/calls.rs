@@ -100,7 +100,7 @@ impl Actor {
         self.lanes.finish(server, running.slot);
         self.context.metrics.poll_duration.with_label_values(&[server]).observe(took.as_secs_f64());
         let boot = self.context.boot();
-        self.lanes.breaker(server).ended(running.probe, done.failure.as_ref(), boot);
+        self.lanes.breaker(server).ended(running.probe, done.failure.as_ref(), boot.saturating_sub(took), boot);
         if let Some(failure) = &done.failure {
             self.count_failure(server, running.kind, failure);
             if let Effect::Decided(Decision::Write(change)) = &done.effect {
