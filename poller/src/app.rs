@@ -133,7 +133,10 @@ impl Process {
         let metrics =
             Metrics::register(&registry, store.backend(), names, SystemClock.now_ms()).map_err(anyhow::Error::from)?;
         let polls = polls && settings.mcp_tasks.enabled;
-        let mut runtime = wiring::start(configuration, &backing, role, polls, &registry).await?;
+        let mut runtime = tokio::select! {
+            runtime = wiring::start(configuration, &backing, role, polls, &registry) => runtime?,
+            () = shutdown.soft().cancelled() => return Err(interrupted()),
+        };
 
         let pulse = runtime.pulse.take().unwrap_or_else(|| Box::new(|| Duration::ZERO));
         let lease = runtime.lease.take().unwrap_or_else(|| Box::new(|| true));

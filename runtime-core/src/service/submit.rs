@@ -13,7 +13,9 @@ use tokio::time::Instant;
 use super::{Access, Service, ServiceError, Submit, Submitted, unavailable};
 use crate::contract::{CancelReading, Refusal};
 use crate::driver::{SubmitCall, SubmitFailure, TOOLS, intent_deadline};
-use crate::store::{Applied, Inserted, NewHandle, NewIntent, Recorded, StoreError, TaskWrite, WorkerId};
+use crate::store::{
+    Applied, Inserted, NewHandle, NewIntent, Recorded, StoreError, StoreErrorKind, TaskWrite, WorkerId,
+};
 use crate::task::json::hash_canonical;
 use crate::task::limits::{CALLER_ID_MAX_CHARS, KEPT_ARGUMENTS_MAX_BYTES};
 use crate::task::{Binding, Json, Outcome, Status, TaskRecord, Tracked};
@@ -124,8 +126,11 @@ impl Service {
         let inserted = match self.store.insert_intent(&intent).await {
             Ok(inserted) => inserted,
             Err(error) => {
+                if error.kind == StoreErrorKind::Unknown {
+                    self.withdraw(&worker, &id).await;
+                }
                 drop(open);
-                // The row may be there all the same.
+                // The row may be there all the same, or come late.
                 self.worker.reconcile();
                 return Err(unavailable(&error));
             }
@@ -144,6 +149,15 @@ impl Service {
             Inserted::Existing(task) if task.status == Status::Submitting => Ok(Opened::Running(task.id.to_string())),
             Inserted::Existing(task) => Ok(Opened::Replay(task)),
             Inserted::NotLive => Err(ServiceError::Unavailable),
+        }
+    }
+
+    /// Deletes an intent that may have been inserted unseen: the server was not called, so it need not stand in the way of
+    /// a repeat under the same key. Where that fails, reconciling finds it.
+    async fn withdraw(&self, worker: &WorkerId, id: &Arc<str>) {
+        let Ok(rows) = self.store.inspect(&[Arc::clone(id)]).await else { return };
+        for row in rows.iter().filter(|row| row.status == Some(Status::Submitting)) {
+            let _ = self.store.discard_intent(worker, id, row.epoch).await;
         }
     }
 

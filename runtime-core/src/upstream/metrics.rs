@@ -57,12 +57,11 @@ fn outcome<T>(result: &Result<T, CallError>) -> &'static str {
         Err(error) => match error.kind {
             CallErrorKind::Connect => "connect",
             CallErrorKind::Timeout => "timeout",
-            CallErrorKind::Transport => "transport",
+            // Interceptors are asked before a call; no session begins with one.
+            CallErrorKind::Transport | CallErrorKind::Intercepted => "transport",
             CallErrorKind::Auth => "auth",
             CallErrorKind::Protocol => "protocol",
             CallErrorKind::Rpc => "rpc",
-            // They are asked before a call; no session begins with one.
-            CallErrorKind::Intercepted => "transport",
         },
     }
 }

@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::clock::{Clock, Millis, StoreClock};
 use crate::driver::{Driver, Routes};
@@ -41,6 +42,12 @@ pub use metrics::Metrics;
 
 /// How many changes a slow waiter may miss before it re-reads its task.
 const CHANGES: usize = 1_024;
+
+/// What a start fails at where its state directory cannot be used: waiting does not help.
+const LOCK: &str = "worker lock";
+/// How long a start waits for a store that answers and registers nobody, such as one that is read-only after a failover
+/// (INTERFACE: a store that cannot be reached at start is retried for 30 s).
+const START_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a worker is set up.
 #[derive(Debug, Clone)]
@@ -158,11 +165,25 @@ impl Context {
         self.intents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The first identity, tried for a while.
+    async fn register_at_start(&self) -> Result<Arc<Incarnation>, StoreError> {
+        let until = Instant::now() + START_PATIENCE;
+        loop {
+            match self.register().await {
+                Err(error) if error.is_transient() && error.operation != LOCK && Instant::now() < until => {
+                    tracing::warn!(%error, "the worker cannot register yet");
+                    tokio::time::sleep(Duration::from_millis(500 + fastrand::u64(..500))).await;
+                }
+                registered => return registered,
+            }
+        }
+    }
+
     /// A fresh identity, registered: the lock first, then the row.
     async fn register(&self) -> Result<Arc<Incarnation>, StoreError> {
         let incarnation = Incarnation::begin(&self.options.state_dir, &self.host, &self.ids).map_err(|error| {
             let message = format!("server.state_dir {}: {error}", self.options.state_dir.display());
-            StoreError::new(StoreErrorKind::Unavailable, "worker lock", message)
+            StoreError::new(StoreErrorKind::Unavailable, LOCK, message)
         })?;
         let info = WorkerInfo {
             id: Arc::clone(&incarnation.id),
@@ -220,7 +241,7 @@ impl Drop for OpenIntent {
 impl Worker {
     /// Registers in the store and starts polling.
     ///
-    /// Fails where the state directory cannot be locked or the store does not answer.
+    /// Fails where the state directory cannot be locked, or the store registers nobody for 30 s.
     pub async fn start(
         options: Options,
         store: SharedStore,
@@ -251,7 +272,7 @@ impl Worker {
             changes: broadcast::channel(CHANGES).0,
             threads: broadcast::channel(CHANGES).0,
         });
-        let incarnation = context.register().await?;
+        let incarnation = context.register_at_start().await?;
         context.set_incarnation(Some(Arc::clone(&incarnation)));
         // Unbounded, but what is sent is bounded by slots, by open submits, and by one wake-up at a time.
         let (messages, receiver) = mpsc::unbounded_channel();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcp_taskd_core::service::ServiceError;
+use mcp_taskd_core::service::{ServiceError, Submit};
 use mcp_taskd_core::store::SharedStore;
 use mcp_taskd_core::task::Status;
 use mcp_taskd_tests::faulty::{Fault, Faulty};
@@ -150,14 +150,42 @@ async fn a_record_that_comes_late_is_not_compensated_41() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_intent_whose_insert_went_through_unseen_is_resolved_32() {
     let (bench, store, worker) = faulty().await;
-    store.next("insert_intent", [Fault::AnswerLost]);
+    // After the attempt to withdraw it.
+    store.next("insert_intent", [Fault::Late(Duration::from_millis(200))]);
     assert!(worker.try_submit(crate::bench::submit("s")).await.is_err());
     let page = mcp_taskd_core::store::Page { limit: 1, after: None };
     let filter = mcp_taskd_core::store::TaskFilter::default();
+    until("it is there", || async { !bench.store.list_tasks(&filter, &page).await.unwrap().is_empty() }).await;
     let id = bench.store.list_tasks(&filter, &page).await.unwrap().remove(0).id.to_string();
     let row = bench.wait_for(&id, Status::Failed).await;
     assert_eq!(row.outcome.error_code.as_deref(), Some("submit_outcome_unknown"));
     assert_eq!(bench.server().calls("submit", ""), 0);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_intent_whose_answer_is_lost_does_not_use_up_its_key_32_155() {
+    let (bench, store, worker) = faulty().await;
+    store.next("insert_intent", [Fault::AnswerLost]);
+    let keyed = || Submit { idempotency_key: Some("k1".into()), ..crate::bench::submit("s") };
+    assert!(worker.try_submit(keyed()).await.is_err());
+    assert_eq!(bench.server().calls("submit", ""), 0);
+    let task = worker.try_submit(keyed()).await.expect("the server was never called, so the key is free").task;
+    bench.wait_for(&task.id, Status::Working).await;
+    assert_eq!(bench.server().calls("submit", ""), 1);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_waits_for_a_store_that_registers_nobody_yet_22() {
+    let bench = Bench::new(&["s"]).await;
+    let store = Faulty::new(Arc::clone(&bench.store));
+    store.next("register", [Fault::Away, Fault::StatementLost]);
+    let shared: SharedStore = Arc::clone(&store) as SharedStore;
+    let worker = bench.start_with(&bench.settings, true, &shared, |_| {}).await;
+    assert_eq!(store.calls("register"), 3);
+    let task = worker.submit("s").await;
+    bench.wait_for(&task.id, Status::Working).await;
     worker.stop().await;
 }
 
