@@ -134,3 +134,29 @@ fn every_file_says_what_it_owns() {
     let silent: Vec<_> = all.filter(|(_, text)| !text.starts_with("//!")).map(|(name, _)| name).collect();
     assert!(silent.is_empty(), "{silent:#?}");
 }
+
+/// `docs/RELIABILITY.md` has a row for each failure of the catalogue, and each names tests, which exist.
+#[test]
+fn every_failure_of_the_catalogue_names_tests_that_exist() {
+    let page = std::fs::read_to_string(root().join("docs/RELIABILITY.md")).expect("the page");
+    let code: String = ["runtime-core/src", "poller/src", "tests/src", "tests/tests"]
+        .into_iter()
+        .flat_map(sources)
+        .map(|(_, text)| text)
+        .collect();
+    let mut rows = 0;
+    for row in page.lines() {
+        let cells: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let Some(number) = cells.first().and_then(|cell| cell.parse::<usize>().ok()) else { continue };
+        rows += 1;
+        assert_eq!(number, rows, "failures are listed in order");
+        let is_name = |name: &&str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let shown_by = cells.last().copied().unwrap_or_default();
+        let names: Vec<_> = shown_by.split('`').skip(1).step_by(2).filter(is_name).collect();
+        assert!(!names.is_empty(), "failure {number} is shown by nothing");
+        for name in names {
+            assert!(code.contains(&format!("fn {name}(")), "failure {number}: there is no test {name}");
+        }
+    }
+    assert_eq!(rows, 42);
+}

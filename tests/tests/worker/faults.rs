@@ -206,15 +206,3 @@ async fn past_its_lease_a_worker_stops_and_a_late_heartbeat_resumes_it_31() {
     completes_once(&bench, &task.id).await;
     worker.stop().await;
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_registration_on_its_way_when_a_drain_begins_leaves_no_live_row_31() {
-    let (bench, store, worker) = faulty().await;
-    store.next("register", [Fault::Slow(Duration::from_secs(2))]);
-    let own = worker.service().worker().id().expect("a worker");
-    bench.store.mark_dead(&own, &own, None).await.unwrap();
-    until("it registers again", || async { store.calls("register") >= 2 }).await;
-    worker.stop().await;
-    let left = bench.store.workers().await.unwrap();
-    assert!(left.rows.iter().all(|row| !row.live), "{left:?}");
-}

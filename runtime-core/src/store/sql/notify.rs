@@ -47,6 +47,8 @@ struct Shared {
     own: String,
     calls: AtomicBool,
     sends: Notify,
+    /// Held while something is being said.
+    saying: tokio::sync::Mutex<()>,
     hears: AtomicBool,
 }
 
@@ -75,6 +77,7 @@ impl Wire {
             own: format!("mcp_taskd_{:016x}", fastrand::u64(..)),
             calls: AtomicBool::new(false),
             sends: Notify::new(),
+            saying: tokio::sync::Mutex::default(),
             hears: AtomicBool::new(false),
         };
         Self { shared: Arc::new(shared), tasks: Mutex::default() }
@@ -108,11 +111,16 @@ impl Wire {
 
     /// Ends both tasks, and says first what has not been said: a drain's last releases may be in it.
     pub(super) async fn close(&self) {
+        let last_words = async {
+            // What is on its way is not cut off.
+            let _saying = self.shared.saying.lock().await;
+            if let Some(statement) = self.shared.statement() {
+                let _ = notify(&self.shared.options, &mut None, &statement).await;
+            }
+        };
+        // Whoever would have been woken looks by itself.
+        let _ = timeout(LAST_WORDS, last_words).await;
         self.tasks().running.abort_all();
-        if let Some(statement) = self.shared.statement() {
-            // Whoever would have been woken looks by itself.
-            let _ = timeout(LAST_WORDS, notify(&self.shared.options, &mut None, &statement)).await;
-        }
     }
 
     fn tasks(&self) -> MutexGuard<'_, Tasks> {
@@ -129,15 +137,7 @@ async fn send(shared: Arc<Shared>) {
     let mut connection = None;
     loop {
         shared.sends.notified().await;
-        let Some(statement) = shared.statement() else { continue };
-        let was_open = connection.is_some();
-        let mut sent = bounded(notify(&shared.options, &mut connection, &statement)).await;
-        if sent.is_err() && was_open {
-            // Lost while it was idle, perhaps long ago.
-            connection = None;
-            sent = bounded(notify(&shared.options, &mut connection, &statement)).await;
-        }
-        if let Err(error) = sent {
+        if let Err(error) = say(&shared, &mut connection).await {
             // Whoever would have been woken looks by itself.
             tracing::debug!(%error, "a wake-up was not sent");
             connection = None;
@@ -145,6 +145,19 @@ async fn send(shared: Arc<Shared>) {
         }
         tokio::time::sleep(SEND_EVERY).await;
     }
+}
+
+async fn say(shared: &Shared, connection: &mut Option<PgConnection>) -> sqlx::Result<()> {
+    let _saying = shared.saying.lock().await;
+    let Some(statement) = shared.statement() else { return Ok(()) };
+    let was_open = connection.is_some();
+    let sent = bounded(notify(&shared.options, connection, &statement)).await;
+    if sent.is_ok() || !was_open {
+        return sent;
+    }
+    // Lost while it was idle, perhaps long ago.
+    *connection = None;
+    bounded(notify(&shared.options, connection, &statement)).await
 }
 
 async fn notify(options: &PgConnectOptions, slot: &mut Option<PgConnection>, sql: &str) -> sqlx::Result<()> {
