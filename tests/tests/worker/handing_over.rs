@@ -51,7 +51,8 @@ async fn a_gateway_that_resolves_its_own_intent_does_not_poll_it() {
     let shared: SharedStore = Arc::clone(&store) as SharedStore;
     let idempotent = |config: &mut mcp_taskd_core::config::ServerConfig| config.toolsets[0].idempotent_submit = true;
     let gateway = bench.start_with(&bench.settings, false, &shared, idempotent).await;
-    store.next("insert_intent", [Fault::AnswerLost]);
+    // After the attempt to withdraw it.
+    store.next("insert_intent", [Fault::Late(Duration::from_millis(200))]);
     assert!(gateway.try_submit(submit("s")).await.is_err());
     until("it is repeated", || async { bench.server().calls("submit", "") >= 1 }).await;
     tokio::time::sleep(Duration::from_millis(2_500)).await;
