@@ -29,6 +29,8 @@ pub(super) struct Breaker {
     state: State,
     /// Probes without an answer yet.
     probes: u32,
+    /// When the server last answered.
+    answered_at: Duration,
     /// Until the next probe once it opens; remembered through a trial, so that a server that flaps is probed ever more rarely.
     pause: Duration,
 }
@@ -39,13 +41,13 @@ enum State {
     Closed { failures: u32 },
     /// Calls are held back, but for a probe at its time.
     Open { probe_at: Duration, reason: String },
-    /// It has answered again, for the first time at `since`, and so many times in a row.
-    Trial { answers: u32, since: Duration },
+    /// It has answered again, so many times in a row.
+    Trial { answers: u32 },
 }
 
 impl Default for Breaker {
     fn default() -> Self {
-        Self { state: State::Closed { failures: 0 }, probes: 0, pause: FIRST_PAUSE }
+        Self { state: State::Closed { failures: 0 }, probes: 0, answered_at: Duration::ZERO, pause: FIRST_PAUSE }
     }
 }
 
@@ -55,7 +57,7 @@ impl Breaker {
         match &self.state {
             State::Closed { .. } => true,
             State::Open { probe_at, .. } => now >= *probe_at && self.probes < PROBES,
-            State::Trial { answers, .. } => running <= *answers as usize,
+            State::Trial { answers } => running <= *answers as usize,
         }
     }
 
@@ -95,10 +97,11 @@ impl Breaker {
     }
 
     fn answered(&mut self, now: Duration) {
+        self.answered_at = now;
         match &mut self.state {
             State::Closed { failures } => *failures = 0,
-            State::Open { .. } => self.state = State::Trial { answers: 1, since: now },
-            State::Trial { answers, .. } if *answers + 1 < PROOF => *answers += 1,
+            State::Open { .. } => self.state = State::Trial { answers: 1 },
+            State::Trial { answers } if *answers + 1 < PROOF => *answers += 1,
             State::Trial { .. } => {
                 self.state = State::Closed { failures: 0 };
                 self.pause = FIRST_PAUSE;
@@ -107,6 +110,10 @@ impl Breaker {
     }
 
     fn failed(&mut self, probe: bool, failure: &Failure, began: Duration, now: Duration) {
+        // It was sent before the server's last answer, which is newer evidence. What says when to come back is an answer itself.
+        if began < self.answered_at && failure.retry_after.is_none() && !self.is_open() {
+            return;
+        }
         let hold = failure.retry_after.unwrap_or_default().min(LONGEST_HOLD);
         match &mut self.state {
             State::Closed { failures } => {
@@ -121,8 +128,6 @@ impl Breaker {
                 *probe_at = (*probe_at).max(now + hold);
                 return;
             }
-            // It was sent while the server was away, and the server has answered since.
-            State::Trial { since, .. } if began < *since => return,
             State::Open { .. } | State::Trial { .. } => self.pause = (self.pause * 2).min(LONGEST_PAUSE),
         }
         self.state = State::Open { probe_at: now + hold.max(self.pause), reason: failure.message.clone() };

@@ -115,6 +115,7 @@ fn label(fault: StoreFault) -> &'static str {
 impl Registry for Port {
     async fn register(&self, worker: &WorkerInfo) -> Result<Millis> {
         let (sent, info) = (self.universe.now(), worker.clone());
+        let id = Arc::clone(&info.id);
         let answer = self
             .send("register", move |universe| async move {
                 let result = universe.memory.register(&info).await;
@@ -123,6 +124,10 @@ impl Registry for Port {
             .await;
         if answer.is_ok() {
             self.universe.renewed(self.process, sent);
+            self.universe.judge(|oracle| {
+                oracle.known.insert(id);
+                Ok(())
+            });
         }
         answer
     }

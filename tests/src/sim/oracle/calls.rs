@@ -12,8 +12,9 @@ use super::{FaultKind, Judgement, Oracle, Violation, invariant};
 
 /// Statements that one process may send in one second.
 const STATEMENTS: u32 = 60;
-/// Polls and cancels that one process may send to a server in one second.
-const CALLS: u32 = 40;
+/// Polls and cancels that one process may send to a server in one second: some 30 tasks with hints of a tenth of a second, all of
+/// them cancelled at once, come near it.
+const CALLS: u32 = 60;
 /// The same to a server that has not answered anything for a while: a few probes.
 const PROBES: u32 = 6;
 /// How long a server must have been out of order for that.

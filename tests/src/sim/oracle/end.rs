@@ -114,12 +114,14 @@ impl Universe {
         }
     }
 
-    /// After an orderly stop of all, nobody is left in the register, and nothing is owned.
+    /// After an orderly stop of all, nobody is left in the register, and nothing is owned. A registration whose process was
+    /// never told of it, since it died or nobody knew the outcome, is beyond its reach: its lease ends it.
     pub(in crate::sim) fn all_retired(&self) {
+        let known = self.judge(|oracle| Ok(oracle.known.clone())).unwrap_or_default();
         let left = self.memory.look(|tables: &Tables| {
             let owned = tables.tasks.values().find(|row| row.lease_owner.is_some()).map(|row| row.id.to_string());
-            let live = tables.workers.values().find(|worker| worker.live).map(|worker| worker.info.id.to_string());
-            owned.or(live)
+            let mut live = tables.workers.values().filter(|worker| worker.live).map(|worker| &worker.info.id);
+            owned.or(live.find(|id| known.contains(*id)).map(ToString::to_string))
         });
         if let Some(left) = left {
             self.fail(Violation::new("an orderly stop leaves nothing behind", left));

@@ -6,7 +6,7 @@ mod end;
 mod rows;
 mod said;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,6 +96,8 @@ pub(super) struct Oracle {
     events: usize,
     /// Which process a worker belongs to.
     workers: BTreeMap<WorkerId, usize>,
+    /// The workers whose process has been told that they are registered.
+    pub(super) known: BTreeSet<WorkerId>,
     /// When a process lost a row that it had owned.
     lost: BTreeMap<(Arc<str>, usize), u64>,
     /// When a cancel was recorded.
@@ -116,6 +118,7 @@ impl Oracle {
             rows: BTreeMap::new(),
             events: 0,
             workers: BTreeMap::new(),
+            known: BTreeSet::new(),
             lost: BTreeMap::new(),
             cancels: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
