@@ -1,3 +1,5 @@
+//! The legacy HTTP+SSE transport: one stream, answers matched by id (BEHAVIOURS 108, 109).
+
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 

@@ -1,3 +1,5 @@
+//! Interceptors before every call (BEHAVIOURS 106, 121, 127, 139).
+
 use std::path::Path;
 use std::time::Duration;
 

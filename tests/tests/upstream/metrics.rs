@@ -1,3 +1,5 @@
+//! What is counted of sessions with servers.
+
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;

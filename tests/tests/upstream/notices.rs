@@ -1,3 +1,5 @@
+//! Word from servers that their tools have changed.
+
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
