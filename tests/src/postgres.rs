@@ -26,7 +26,7 @@ bin=$1; dir=$2; cd "$dir" || exit 1
 "$bin/initdb" -D data -U postgres -A trust -E UTF8 --locale=C --no-sync >log 2>&1 || exit 1
 start() {
     "$bin/postgres" -D data -k "$dir" -c listen_addresses= -c fsync=off -c full_page_writes=off -c max_connections=300 \
-        -c shared_buffers=64MB -c deadlock_timeout=100ms >>log 2>&1 </dev/null &
+        -c deadlock_timeout=100ms >>log 2>&1 </dev/null &
     postgres=$!
 }
 stop() {

@@ -38,8 +38,17 @@ impl Balance {
 
     /// Whether more is held than an even share, or some of that was let go and the others have not said yet whether they took
     /// it. Who claimed then would take back at once what nobody owns meanwhile.
-    pub(super) fn holds_back(&self, fleet: &Fleet, own: usize) -> bool {
-        self.let_go.is_some() || Self::excess(fleet, own, 1.0) > 0
+    ///
+    /// Not where more waits than one claim takes: what others published is old by then, everybody would find to be the one
+    /// with too much, and a dead worker's tasks would wait for nothing.
+    pub(super) fn holds_back(&self, fleet: &Fleet, own: usize, crowded: bool) -> bool {
+        self.let_go.is_some() || (!crowded && Self::excess(fleet, own, 1.0) > 0)
+    }
+
+    /// There was more to claim than one claim takes: the others took of it too, and nothing is let go before they have
+    /// published since.
+    pub(super) fn shared_a_crowd(&mut self, fleet: &Fleet) {
+        self.seen.clone_from(&fleet.heartbeats);
     }
 
     /// How many tasks to let go now: once the others have published since the last time, and ever more rarely where
@@ -90,11 +99,23 @@ mod tests {
     #[test]
     fn what_was_let_go_is_left_to_the_others_until_they_have_published() {
         let mut balance = Balance::default();
-        assert!(!balance.holds_back(&fleet(0, 1), 20), "a small fleet, where everybody takes what there is");
+        assert!(!balance.holds_back(&fleet(0, 1), 20, false), "a small fleet, where everybody takes what there is");
         assert_eq!(balance.let_go(&fleet(0, 1), 40), 20);
-        assert!(balance.holds_back(&fleet(0, 1), 20), "those that nobody owns are among the forty");
+        assert!(balance.holds_back(&fleet(0, 1), 20, true), "those that nobody owns are among the forty");
         assert_eq!(balance.let_go(&fleet(20, 2), 20), 0);
-        assert!(!balance.holds_back(&fleet(20, 2), 20), "they were taken");
+        assert!(!balance.holds_back(&fleet(20, 2), 20, false), "they were taken");
+    }
+
+    #[test]
+    fn a_dead_workers_tasks_are_taken_by_all_at_once_and_compared_only_afterwards() {
+        let mut balance = Balance::default();
+        assert!(balance.holds_back(&fleet(0, 1), 500, false), "the other one may take some");
+        assert!(!balance.holds_back(&fleet(0, 1), 500, true), "there is enough for both");
+        balance.shared_a_crowd(&fleet(0, 1));
+        assert_eq!(balance.let_go(&fleet(0, 1), 50_000), 0, "the other one has not published what it took");
+        assert_eq!(balance.let_go(&fleet(48_000, 2), 50_000), 0);
+        balance.shared_a_crowd(&fleet(48_000, 2));
+        assert_eq!(balance.let_go(&fleet(20_000, 3), 50_000), 15_000, "it was slower");
     }
 
     #[test]

@@ -3,9 +3,9 @@
 
 use super::held::Count;
 
-/// The most tasks one claim takes.
+/// The most tasks one claim takes; while servers take turns, all of them together and strangers once more as many as one.
 pub(super) const CLAIM: usize = 500;
-/// What one claim takes of each server, at least, while they take turns.
+/// What a claim takes of each server, at least, while they take turns.
 const TURN: usize = 16;
 
 /// The room of a worker.
@@ -49,11 +49,12 @@ impl Room {
     }
 
     /// Claims of polls. A server whose share is nearly full is asked for apart, so that one claim does not take more than
-    /// the rest of it; `crowded`, each is.
-    pub(super) fn polls(self, servers: &[(&str, Count)], crowded: bool) -> Vec<Portion> {
+    /// the rest of it; `crowded`, each is, and strangers only when it is their time: they are few, and looked for among all
+    /// that waits.
+    pub(super) fn polls(self, servers: &[(&str, Count)], crowded: bool, strangers: bool) -> Vec<Portion> {
         let mut room = self.max_held.saturating_sub(self.held);
         let share = self.share(servers.len());
-        let turn = if crowded { turn(servers.len() + 1) } else { CLAIM };
+        let turn = if crowded { turn(servers.len()) } else { CLAIM };
         let (mut portions, mut ample) = (Vec::new(), Vec::new());
         for (server, count) in servers {
             let left = share.saturating_sub(count.all).min(room);
@@ -65,14 +66,15 @@ impl Room {
                 portions.push(Portion { servers: vec![(*server).to_owned()], strangers: false, limit });
             }
         }
-        if room > 0 {
+        if room > 0 && (strangers || !crowded) {
             portions.push(Portion { servers: ample, strangers: true, limit: room.min(turn) });
         }
         portions
     }
 
-    /// Claims of cancels: as they come while there is room for them, else each server's apart, with its reserve.
-    pub(super) fn cancels(self, servers: &[(&str, Count)], strangers: Count, crowded: bool) -> Vec<Portion> {
+    /// Claims of cancels: as they come while there is room for them, else each server's apart, with its reserve; those of
+    /// strangers then where it is their time.
+    pub(super) fn cancels(self, servers: &[(&str, Count)], strangers: Option<Count>, crowded: bool) -> Vec<Portion> {
         let room = self.max_held.saturating_sub(self.held);
         if room >= CLAIM && !crowded {
             let servers = servers.iter().map(|(server, _)| (*server).to_owned()).collect();
@@ -84,7 +86,7 @@ impl Room {
             (room / parts).max(reserve).min(turn(parts))
         };
         let each = servers.iter().map(|(server, count)| (vec![(*server).to_owned()], false, limit(*count)));
-        each.chain([(Vec::new(), true, limit(strangers))])
+        each.chain(strangers.map(|count| (Vec::new(), true, limit(count))))
             .filter(|(.., limit)| *limit > 0)
             .map(|(servers, strangers, limit)| Portion { servers, strangers, limit })
             .collect()
@@ -114,7 +116,7 @@ mod tests {
     #[test]
     fn a_dead_servers_tasks_fill_their_share_and_no_more_42() {
         let servers = [("dead", count(50, 0)), ("live", count(0, 0))];
-        let portions = room(100, 50).polls(&servers, false);
+        let portions = room(100, 50).polls(&servers, false, true);
         assert_eq!(portions, [Portion { servers: vec!["live".into()], strangers: false, limit: 50 }]);
         assert!(!room(100, 50).has_for(servers[0].1, 2) && room(100, 50).has_for(servers[1].1, 2));
     }
@@ -123,22 +125,24 @@ mod tests {
     fn one_claim_takes_all_where_there_is_room_and_no_crowd() {
         let servers = [("a", count(9, 0)), ("b", count(0, 0))];
         let all = Portion { servers: vec!["a".into(), "b".into()], strangers: true, limit: CLAIM };
-        assert_eq!(room(100_000, 9).polls(&servers, false), std::slice::from_ref(&all));
-        assert_eq!(room(100_000, 9).cancels(&servers, count(0, 0), false), [all]);
+        assert_eq!(room(100_000, 9).polls(&servers, false, false), std::slice::from_ref(&all));
+        assert_eq!(room(100_000, 9).cancels(&servers, Some(count(0, 0)), false), [all]);
     }
 
     #[test]
     fn in_a_crowd_servers_take_turns_and_strangers_have_one_too() {
         let servers = [("a", count(9, 0)), ("b", count(0, 0)), ("c", count(0, 0))];
-        let expected = [("a", 125), ("b", 125), ("c", 125), ("", 125)];
-        assert_eq!(limits(&room(100_000, 9).polls(&servers, true)), expected);
-        assert_eq!(limits(&room(100_000, 9).cancels(&servers, count(0, 0), true)), expected);
+        let each = |limit| [("a", limit), ("b", limit), ("c", limit), ("", limit)];
+        assert_eq!(limits(&room(100_000, 9).polls(&servers, true, true)), each(CLAIM / 3));
+        assert_eq!(limits(&room(100_000, 9).cancels(&servers, Some(count(0, 0)), true)), each(CLAIM / 4));
+        assert_eq!(limits(&room(100_000, 9).polls(&servers, true, false)), each(CLAIM / 3)[..3], "it is not their time");
+        assert_eq!(limits(&room(100_000, 9).cancels(&servers, None, true)), each(CLAIM / 4)[..3]);
     }
 
     #[test]
     fn cancels_are_claimed_even_when_room_is_full_and_each_server_has_a_reserve_of_its_own_42() {
         let servers = [("dead", count(60, 8)), ("live", count(48, 2))];
-        let portions = room(100, 108).cancels(&servers, count(0, 0), false);
+        let portions = room(100, 108).cancels(&servers, Some(count(0, 0)), false);
         assert_eq!(limits(&portions), [("live", 6), ("", 8)]);
     }
 
@@ -147,7 +151,7 @@ mod tests {
         for held in 0..120 {
             let servers = [("a", count(held / 2, 0)), ("b", count(held - held / 2, 0)), ("c", count(0, 0))];
             for crowded in [false, true] {
-                let claimed: usize = room(100, held).polls(&servers, crowded).iter().map(|portion| portion.limit).sum();
+                let claimed: usize = room(100, held).polls(&servers, crowded, true).iter().map(|portion| portion.limit).sum();
                 assert!(held + claimed <= 100.max(held), "{held} + {claimed}");
             }
         }

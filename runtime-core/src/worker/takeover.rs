@@ -54,9 +54,11 @@ pub(super) async fn run(context: Arc<Context>, messages: mpsc::UnboundedSender<M
             let full = prune(&context, retention).await;
             next_prune = Instant::now() + if full { Duration::ZERO } else { PRUNE_EVERY };
         }
+        let mut more = false;
         if let Some(own) = context.worker() {
             match look_after(&context, &own, &mut observer, &predecessors).await {
                 Ok((fleet, freed, workers)) => {
+                    more = freed >= u64::from(CHUNK);
                     if Instant::now() >= next_sweep {
                         next_sweep = Instant::now() + SWEEP_EVERY;
                         predecessors.sweep(&workers);
@@ -70,8 +72,10 @@ pub(super) async fn run(context: Arc<Context>, messages: mpsc::UnboundedSender<M
                 Err(error) => tracing::warn!(%error, "the other workers cannot be looked after"),
             }
         }
-        // Phases differ from replica to replica (FAILURES 9).
-        tokio::time::sleep(Duration::from_millis(700 + fastrand::u64(..300))).await;
+        if !more {
+            // Phases differ from replica to replica (FAILURES 9).
+            tokio::time::sleep(Duration::from_millis(700 + fastrand::u64(..300))).await;
+        }
     }
 }
 
@@ -97,9 +101,12 @@ async fn look_after(
     }
     let mut freed = 0;
     if !dead.is_empty() || workers.rows.iter().any(|row| !row.live) {
-        freed = free_all(context).await?;
-        context.store.delete_dead().await?;
-        workers.rows.iter().filter(|row| !row.live).for_each(|row| predecessors.forget(&row.info.id));
+        // A chunk at a time: it is claimed, and the others looked at again, while the next one is freed.
+        freed = free_chunk(context).await?;
+        if freed < u64::from(CHUNK) {
+            context.store.delete_dead().await?;
+            workers.rows.iter().filter(|row| !row.live).for_each(|row| predecessors.forget(&row.info.id));
+        }
     }
     let others = || workers.rows.iter().filter(|row| row.live && row.info.polls && row.info.id != *own);
     let fleet = Fleet {
@@ -149,11 +156,15 @@ async fn correct(context: &Context) -> bool {
     }
 }
 
+async fn free_chunk(context: &Context) -> Result<u64, StoreError> {
+    context.store.free_dead(context.now(), CHUNK, context.policy.poll_interval_ms).await
+}
+
 /// Frees the rows of every dead worker, in chunks.
 pub(super) async fn free_all(context: &Context) -> Result<u64, StoreError> {
     let mut freed = 0;
     loop {
-        let chunk = context.store.free_dead(context.now(), CHUNK, context.policy.poll_interval_ms).await?;
+        let chunk = free_chunk(context).await?;
         freed += chunk;
         if chunk < u64::from(CHUNK) {
             return Ok(freed);

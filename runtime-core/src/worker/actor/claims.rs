@@ -53,7 +53,8 @@ impl Actor {
             self.question(async move { Answer::Owned(store.owned(&worker).await) });
         } else if self.want_claim && self.drain.is_none() && self.context.options.polls {
             self.want_claim = false;
-            let orders = self.claim_orders(&worker);
+            let strangers = std::mem::take(&mut self.want_strangers);
+            let orders = self.claim_orders(&worker, strangers);
             let metrics = self.context.metrics.clone();
             self.question(async move {
                 let (mut tasks, mut crowd, mut failed) = (Vec::new(), Crowd::default(), false);
@@ -100,13 +101,13 @@ impl Actor {
     }
 
     /// Cancels first, even when room is full; then what is due soon, while there is room.
-    fn claim_orders(&self, worker: &WorkerId) -> Vec<ClaimOrder> {
+    fn claim_orders(&self, worker: &WorkerId, strangers: bool) -> Vec<ClaimOrder> {
         let now = self.context.now();
         let any_server_due_before = now - self.context.options.lease.as_millis() as i64;
         let routes = &self.context.routes;
         let known: Vec<String> = routes.names().map(str::to_owned).collect();
         let servers: Vec<_> = known.iter().map(|name| (name.as_str(), self.held.of_server(name))).collect();
-        let strangers = self.held.of_strangers(|name| routes.find(name).is_some());
+        let held = strangers.then(|| self.held.of_strangers(|name| routes.find(name).is_some()));
         let order = |cancels, due_before, portion: Portion| ClaimOrder {
             worker: Arc::clone(worker),
             cancels,
@@ -119,8 +120,8 @@ impl Actor {
         };
         let room = self.room();
         let due_before = if self.above_share() { now - LATE_MS } else { now + self.horizon() };
-        let cancels = room.cancels(&servers, strangers, self.crowd.cancels);
-        let polls = room.polls(&servers, self.crowd.polls);
+        let cancels = room.cancels(&servers, held, self.crowd.cancels);
+        let polls = room.polls(&servers, self.crowd.polls, strangers);
         let cancels = cancels.into_iter().map(|portion| order(true, now, portion));
         cancels.chain(polls.into_iter().map(|portion| order(false, due_before, portion))).collect()
     }
@@ -140,6 +141,9 @@ impl Actor {
                 self.want_reconcile |= failed;
                 self.want_claim |= crowd != Crowd::default();
                 self.crowd = crowd;
+                if crowd.polls {
+                    self.balance.shared_a_crowd(&self.fleet);
+                }
                 tasks.into_iter().for_each(|task| self.hold(task));
             }
             Answer::Owned(Ok(rows)) => self.reconcile(&rows),

@@ -16,12 +16,16 @@ use crate::worker::{Context, Incarnation, heartbeat, takeover};
 impl Actor {
     /// Whether what is due is for the others to claim, as long as it is not late.
     pub(super) fn above_share(&self) -> bool {
-        self.balance.holds_back(&self.fleet, self.held.len())
+        self.balance.holds_back(&self.fleet, self.held.len(), self.crowd.polls)
     }
 
     /// Lets the tasks due last go, where the share is exceeded.
     pub(super) fn balance(&mut self) {
-        if !self.may_call() {
+        let held = &self.held;
+        self.leaving.retain(|id| held.get(id).is_some_and(|held| matches!(held.phase, Phase::Writing(_))));
+        // What is on its way out still counts as held: it would be let go a second time. While there is more to claim than
+        // anybody can take, shares mean nothing.
+        if !self.may_call() || !self.leaving.is_empty() || self.crowd.polls {
             return;
         }
         let excess = self.balance.let_go(&self.fleet, self.held.len());
@@ -35,9 +39,10 @@ impl Actor {
         if !spare.is_empty() {
             tracing::info!(tasks = spare.len(), "tasks are let go for another worker");
         }
-        for id in spare {
-            self.release(&id);
+        for id in &spare {
+            self.release(id);
         }
+        self.leaving = spare;
     }
 
     /// Tells the others soon when the number of held tasks has changed by an eighth.
@@ -97,6 +102,7 @@ impl Actor {
         self.held.clear();
         self.lanes.clear();
         self.to_load.clear();
+        self.leaving.clear();
         self.asked = None;
         self.context.set_incarnation(None);
         self.register(Duration::ZERO);

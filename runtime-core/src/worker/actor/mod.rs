@@ -59,12 +59,16 @@ pub(super) struct Actor {
     questions: u64,
     asked: Option<Instant>,
     want_claim: bool,
+    /// Whether a claim of what is crowded looks for tasks of other servers too: once a tick.
+    want_strangers: bool,
     crowd: Crowd,
     want_reconcile: bool,
     to_load: Vec<Arc<str>>,
     next_tick: Instant,
     fleet: Fleet,
     balance: Balance,
+    /// Let go of for other workers, and not written yet.
+    leaving: Vec<Arc<str>>,
     published: i64,
     drain: Option<Drain>,
 }
@@ -105,12 +109,14 @@ impl Actor {
             questions: 0,
             asked: None,
             want_claim: true,
+            want_strangers: true,
             crowd: Crowd::default(),
             want_reconcile: false,
             to_load: Vec::new(),
             next_tick: Instant::now(),
             fleet: Fleet { polling: 1, ..Fleet::default() },
             balance: Balance::default(),
+            leaving: Vec::new(),
             published: 0,
             drain: None,
             context,
@@ -167,7 +173,7 @@ impl Actor {
     /// At most a second apart, jittered (FAILURES 9).
     fn tick(&mut self) {
         self.next_tick = Instant::now() + Duration::from_millis(800 + fastrand::u64(..200));
-        self.want_claim = true;
+        (self.want_claim, self.want_strangers) = (true, true);
         self.pull_in();
         self.touch();
         self.balance();
