@@ -11,3 +11,4 @@ mod metrics;
 mod notices;
 mod setup;
 mod stdio;
+mod unruly;

@@ -9,27 +9,27 @@ use super::setup::{call, call_as, scope, until, upstreams_in};
 
 const PATIENT: Option<Duration> = Some(Duration::from_secs(10));
 
-fn definition(more: &[&str]) -> Value {
+pub(crate) fn definition(more: &[&str]) -> Value {
     let args: Vec<&str> = ["--stdio"].into_iter().chain(more.iter().copied()).collect();
     json!({"command": env!("CARGO_BIN_EXE_fake-mcp"), "args": args, "env": {"FAKE_MARKER": "marked-and-secret"}})
 }
 
-struct Server {
-    upstreams: Upstreams,
+pub(crate) struct Server {
+    pub(crate) upstreams: Upstreams,
     state: tempfile::TempDir,
 }
 
 impl Server {
-    fn new(definition: &Value, sessions: usize) -> Self {
+    pub(crate) fn new(definition: &Value, sessions: usize) -> Self {
         let state = tempfile::tempdir().unwrap();
         Self { upstreams: upstreams_in(&json!({"s": definition}), state.path(), sessions), state }
     }
 
-    fn upstream(&self) -> &SharedUpstream {
+    pub(crate) fn upstream(&self) -> &SharedUpstream {
         self.upstreams.find("s").unwrap()
     }
 
-    async fn place(&self, user: &str) -> Value {
+    pub(crate) async fn place(&self, user: &str) -> Value {
         let answer = call_as(self.upstream(), &scope(user), "where", &json!({}), PATIENT).await.unwrap();
         answer["structuredContent"].clone()
     }
