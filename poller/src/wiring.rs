@@ -231,6 +231,10 @@ impl Tools for Discovered {
         self.0.find(name).await
     }
 
+    fn last_find(&self, name: &str) -> Option<Arc<Tool>> {
+        self.0.last_view().find(name).cloned()
+    }
+
     async fn problems(&self) -> Vec<String> {
         self.0.view().await.problems.clone()
     }

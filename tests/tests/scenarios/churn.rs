@@ -22,7 +22,7 @@ use crate::site;
 /// Cycles before the first measurement: caches and pools fill.
 const WARM_UP: usize = 20;
 /// How much larger the daemon may be afterwards. What is allocated and freed leaves the allocator some room.
-const GROWTH_MIB: f64 = 6.0;
+const GROWTH_MIB: f64 = 4.0;
 /// Threads that wait for blocking work come and go.
 const THREADS: usize = 8;
 

@@ -118,15 +118,16 @@ impl Launch {
         let mut session = Session::spawn(command, setting)
             .map_err(|error| connect(format!("{} cannot be started: {error}", self.command.display())))?;
         let greeted = self.greet(&session, known).await;
-        let greeted = greeted.map(|manner| {
-            let known = if manner == Manner::Legacy { LEGACY } else { MODERN };
+        if let Ok(manner) = greeted {
+            let (era, known) = if manner == Manner::Legacy { (Era::Legacy, LEGACY) } else { (Era::Modern, MODERN) };
             self.era.store(known, Ordering::Relaxed);
-            session.era = if manner == Manner::Legacy { Era::Legacy } else { Era::Modern };
+            session.era = era;
             // A process that only lists tools is gone before they can change.
             if scope.is_some() && (manner == Manner::Modern { announces: true }) {
-                session.listen();
+                session.listen().await;
             }
-        });
+        }
+        let greeted = greeted.map(drop);
         Ok((session, greeted))
     }
 

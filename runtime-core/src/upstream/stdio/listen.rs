@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::upstream::changes::Changes;
 use crate::upstream::jsonrpc::{self, LIST_CHANGED};
 use crate::upstream::pace::Pace;
-use crate::upstream::pending::{Failure, Pending};
+use crate::upstream::pending::{Failure, Pending, Waiter};
 
 /// What a child says when a subscription begins.
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
@@ -38,25 +38,35 @@ impl Notices {
     }
 }
 
-/// Keeps a subscription open until the process ends or shows that it has none. Its notices come with everything else that
-/// the child says; an answer to the request is the subscription's end.
-pub(super) async fn listen(pending: Arc<Pending>, outgoing: mpsc::Sender<Vec<u8>>, notices: Notices) {
-    let mut pace = Pace::default();
-    loop {
-        let (began, before) = (Instant::now(), notices.begun.load(Ordering::Relaxed));
-        let Ok(mut waiter) = pending.register() else { return };
-        if outgoing.send(jsonrpc::listen(waiter.id)).await.is_err() {
-            return;
-        }
+/// Asks for a subscription. Its notices come with everything else that the child says; an answer to the request is the
+/// subscription's end. `None` where the process has ended.
+pub(super) async fn ask(pending: &Arc<Pending>, outgoing: &mpsc::Sender<Vec<u8>>) -> Option<Waiter> {
+    let waiter = pending.register().ok()?;
+    outgoing.send(jsonrpc::listen(waiter.id)).await.ok()?;
+    Some(waiter)
+}
+
+/// Keeps a subscription that was `asked` for open until the process ends or shows that it has none.
+pub(super) async fn keep(
+    mut asked: Option<Waiter>,
+    pending: Arc<Pending>,
+    outgoing: mpsc::Sender<Vec<u8>>,
+    notices: Notices,
+) {
+    let (mut pace, mut known) = (Pace::default(), 0);
+    while let Some(mut waiter) = asked {
+        let began = Instant::now();
         let answered = waiter.answer().await;
-        let was_open = notices.begun.load(Ordering::Relaxed) > before;
+        let begun = notices.begun.load(Ordering::Relaxed);
         if pending.over().is_some() {
             return;
         }
-        if matches!(answered, Err(Failure::Rpc(_))) || !was_open {
+        if matches!(answered, Err(Failure::Rpc(_))) || begun == known {
             return tracing::debug!("no subscription to changed tools is offered");
         }
+        known = begun;
         pace.pause(began).await;
+        asked = ask(&pending, &outgoing).await;
     }
 }
 
@@ -79,7 +89,11 @@ mod tests {
             let (changes, pending) = (Changes::default(), Arc::new(Pending::default()));
             let (outgoing, input) = mpsc::channel(1);
             let (changes, notices) = (changes.watch(), Notices::new(changes));
-            let listening = tokio::spawn(listen(Arc::clone(&pending), outgoing, notices.clone()));
+            let (asking, told) = (Arc::clone(&pending), notices.clone());
+            let listening = tokio::spawn(async move {
+                let asked = ask(&asking, &outgoing).await;
+                keep(asked, asking, outgoing, told).await;
+            });
             Self { pending, notices, changes, input, listening }
         }
 

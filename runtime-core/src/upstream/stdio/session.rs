@@ -128,11 +128,12 @@ impl Session {
         self.send(jsonrpc::INITIALIZED.to_vec()).await
     }
 
-    /// Asks the server to tell of changes to its tools, until the process ends.
-    pub(super) fn listen(&self) {
-        let listening = listen::listen(Arc::clone(&self.pending), self.outgoing.clone(), self.notices.clone());
+    /// Asks the server to tell of changes to its tools, before any call and until the process ends.
+    pub(super) async fn listen(&self) {
+        let asked = listen::ask(&self.pending, &self.outgoing).await;
+        let keeping = listen::keep(asked, Arc::clone(&self.pending), self.outgoing.clone(), self.notices.clone());
         let closing = self.closing.clone();
-        tokio::spawn(async move { closing.run_until_cancelled(listening).await });
+        tokio::spawn(async move { closing.run_until_cancelled(keeping).await });
     }
 
     async fn exchange(&self, body: impl FnOnce(u64) -> Vec<u8>, cancel: bool) -> Result<Box<RawValue>, Failure> {
