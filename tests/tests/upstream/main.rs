@@ -6,6 +6,7 @@ mod hostile;
 mod http;
 mod http_sse;
 mod interceptors;
+mod limits;
 mod live;
 mod metrics;
 mod notices;

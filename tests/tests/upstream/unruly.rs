@@ -1,6 +1,6 @@
 //! Child processes that misbehave before, during and after their greeting: an error of theirs, and nobody else's (28, 105, 108).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mcp_taskd_core::upstream::CallErrorKind;
 use serde_json::{Value, json};
@@ -125,4 +125,22 @@ async fn closing_ends_one_server_and_leaves_the_others_alone_103() {
     assert_eq!(pid("b").await, b);
     both.close().await;
     assert!(!runs(b));
+}
+
+#[tokio::test]
+async fn one_limit_covers_start_greeting_and_list_and_null_is_none_81_108() {
+    let mut silent = script("sleep 1", ":", ":");
+    silent["session_init_timeout"] = json!(2.5);
+    let server = Server::new(&silent, 4);
+    let started = Instant::now();
+    let error = server.upstream().list_tools().await.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::Timeout, "{error}");
+    assert!(error.message.contains("tools/list") && error.message.contains("2.5s"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(6), "the start was part of it: {:?}", started.elapsed());
+    server.upstreams.close().await;
+    let mut slow = script("sleep 2", ":", ONE_TOOL);
+    slow["session_init_timeout"] = Value::Null;
+    let server = Server::new(&slow, 4);
+    assert_eq!(server.upstream().list_tools().await.unwrap().len(), 1);
+    server.upstreams.close().await;
 }
