@@ -50,6 +50,6 @@ def expected(revision: str) -> set[str]:
 
 def reasons(revision: str) -> None:
     page = REASONS.read_text()
-    section = re.search(rf"^## .*{revision}.*?(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    section = re.search(rf"^## {revision}$.*?(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     assert section, f"docs/CONFORMANCE.md has no section for {revision}"
     equal(set(re.findall(r"^\| `([^`]+)`", section[0], re.MULTILINE)), expected(revision), "what docs/CONFORMANCE.md explains")

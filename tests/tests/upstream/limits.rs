@@ -23,12 +23,17 @@ async fn task_calls_have_a_limit_of_their_own_on_every_transport_109() {
             server["tool_call_timeout"] = configured;
             let extensions = extensions(&json!({"s": server}));
             let upstreams = build(&extensions, &Options::new(Path::new("unused"))).unwrap();
-            let known = extensions.servers.values().map(|config| (config.clone(), upstreams.find("s").unwrap().clone()));
+            let known =
+                extensions.servers.values().map(|config| (config.clone(), upstreams.find("s").unwrap().clone()));
             let routes = Routes::new(known, 8);
             let route = routes.find("s").unwrap();
             let limits = [route.submit_deadline, route.call_deadline].map(|limit| limit.as_secs_f64());
             assert_eq!(limits, [submit, status], "{server}");
-            assert_eq!(extensions.servers["s"].session_init_timeout, Some(Duration::from_mins(1)), "apart from the start");
+            assert_eq!(
+                extensions.servers["s"].session_init_timeout,
+                Some(Duration::from_mins(1)),
+                "apart from the start"
+            );
         }
     }
 }
