@@ -93,6 +93,9 @@ pub trait Tools: Send + Sync {
     /// The tool with this visible name.
     async fn find(&self, name: &str) -> Option<Arc<Tool>>;
 
+    /// The tool with this visible name when the catalogue was last looked at; asks no server.
+    fn last_find(&self, name: &str) -> Option<Arc<Tool>>;
+
     /// What is wrong with the catalogue; discovers first where it must.
     async fn problems(&self) -> Vec<String>;
 

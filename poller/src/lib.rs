@@ -25,11 +25,20 @@ use std::time::Duration;
 
 use clap::Parser as _;
 
+use mcp_taskd_core::upstream::guard;
+
 use cli::{Cli, Command};
 use exit::{Exit, Failure};
 
+/// The first argument with which this program is the guard of another instance's child processes.
+const GUARD: &str = "guard-processes";
+
 /// The program: everything of `mcp-taskd` but the name of its binary.
 pub fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == GUARD) {
+        guard::watch(std::io::stdin().lock());
+        return ExitCode::SUCCESS;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -176,7 +176,9 @@ pub async fn start(
     let state_dir = settings.server.state_dir.clone();
     create(&state_dir, "server.state_dir")?;
     let sessions = upstream::Metrics::register(metrics, extensions).map_err(anyhow::Error::from)?;
-    let factory = Factory::new(&upstream::Options { metrics: Some(sessions), ..upstream::Options::new(&state_dir) })?;
+    let guard = std::env::current_exe().ok().map(|program| upstream::guard::Guard::new(program, [crate::GUARD]));
+    let known = upstream::Options { metrics: Some(sessions), guard, ..upstream::Options::new(&state_dir) };
+    let factory = Factory::new(&known)?;
     let options = LiveOptions { source: source.clone(), settings: settings.clone(), shared: backing.shared() };
     let live = Arc::new(Live::new(extensions, factory, options, metrics)?);
     let upstreams = live.upstreams();
@@ -227,6 +229,10 @@ impl Tools for Discovered {
 
     async fn find(&self, name: &str) -> Option<Arc<Tool>> {
         self.0.find(name).await
+    }
+
+    fn last_find(&self, name: &str) -> Option<Arc<Tool>> {
+        self.0.last_view().find(name).cloned()
     }
 
     async fn problems(&self) -> Vec<String> {

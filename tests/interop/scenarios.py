@@ -4,10 +4,12 @@ import sys
 import tempfile
 import time
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import agent
 import deferred
+import langchain_client
 import upstream
 from harness import Checks, World
 
@@ -22,6 +24,9 @@ def main() -> int:
         upstream.run(world, checks)
         agent.run(world, checks)
         deferred.run(world, checks)
+        # It wants the first generation of the SDK.
+        if find_spec("langchain_mcp_adapters"):
+            langchain_client.run(world, checks)
     print(f"{checks.prefix} took {time.monotonic() - started:.0f} s")
     print(f"{checks.passed} passed, {checks.failed} failed")
     return 1 if checks.failed else 0

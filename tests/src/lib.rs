@@ -5,6 +5,7 @@ pub mod bench;
 pub mod chaos;
 pub mod daemon;
 pub mod fake;
+pub mod family;
 pub mod faulty;
 pub mod freeze;
 pub mod gate;

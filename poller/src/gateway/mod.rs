@@ -254,13 +254,26 @@ impl ServerHandler for Gateway {
         Ok(exact::call_result(&outcome.into_raw()))
     }
 
+    /// What the `Mcp-Param-*` headers of a call are checked against; only tools that ask for such headers are looked at.
+    fn get_tool(&self, name: &str) -> Option<rmcp::model::Tool> {
+        let tool = self.daemon.tools.last_find(name)?;
+        let definition = tool.definition.get();
+        definition.contains("x-mcp-header").then(|| serde_json::from_str(definition).ok()).flatten()
+    }
+
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
+        let parts = context.extensions.get::<::http::request::Parts>();
+        let is_modern = parts.is_some_and(|parts| stream::is_modern(&parts.headers));
         // rmcp takes what it cannot decode for a request it does not know.
         let known = match request.method.as_str() {
+            // There is no such greeting any more.
+            "initialize" if is_modern => {
+                return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "method not found: initialize", None));
+            }
             "tools/call" => "tools/call needs a name and arguments; the arguments of a call must be an object",
             "initialize" => "initialize needs protocolVersion, capabilities and clientInfo with name and version",
             "tools/list" => "the params of tools/list must be an object, its cursor a string",

@@ -28,7 +28,7 @@ const LIST_CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/lis
 /// `GET /mcp`.
 pub async fn open(State(gateway): State<Gateway>, request: Request) -> Response {
     if is_modern(request.headers()) {
-        return not_allowed();
+        return not_allowed("POST");
     }
     let accept = request.headers().get_all(header::ACCEPT).iter();
     let mut accept = accept.filter_map(|value| value.to_str().ok());
@@ -52,10 +52,11 @@ pub async fn open(State(gateway): State<Gateway>, request: Request) -> Response 
     response
 }
 
-/// `DELETE /mcp`: the session has ended.
+/// `DELETE /mcp`: what the session was shown is forgotten. Its name stays as good as any, so that nobody is told that it has
+/// ended.
 pub async fn close(State(gateway): State<Gateway>, request: Request) -> Response {
     if is_modern(request.headers()) {
-        return not_allowed();
+        return not_allowed("POST");
     }
     let (parts, _) = request.into_parts();
     match Caller::of_http(&parts) {
@@ -63,7 +64,7 @@ pub async fn close(State(gateway): State<Gateway>, request: Request) -> Response
             if let Some(search) = gateway.search.as_ref().filter(|_| parts.headers.contains_key(SESSION_HEADER)) {
                 search.promotions.forget(&caller.place());
             }
-            StatusCode::NO_CONTENT.into_response()
+            not_allowed("GET, POST")
         }
         Err(denied) => denied_as(denied),
     }
@@ -95,14 +96,14 @@ pub fn name_session(body: &str, headers: &mut HeaderMap) {
 }
 
 /// From 2026-07-28 on there are neither sessions nor this stream.
-fn is_modern(headers: &HeaderMap) -> bool {
+pub fn is_modern(headers: &HeaderMap) -> bool {
     let version = headers.get("mcp-protocol-version").and_then(|value| value.to_str().ok());
     version.is_some_and(|version| version >= ProtocolVersion::V_2026_07_28.as_str())
 }
 
-fn not_allowed() -> Response {
-    let mut response = refused(StatusCode::METHOD_NOT_ALLOWED, "this version of the protocol only has POST");
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+fn not_allowed(allowed: &'static str) -> Response {
+    let mut response = refused(StatusCode::METHOD_NOT_ALLOWED, "not in this version of the protocol, or not here");
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
     response
 }
 

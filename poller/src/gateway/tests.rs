@@ -247,6 +247,52 @@ async fn a_body_that_is_no_message_gets_a_json_rpc_error() {
 }
 
 #[tokio::test]
+async fn without_sessions_there_is_no_greeting_with_one() {
+    let agent = Agent::new(true);
+    for params in [json!({}), json!({ "protocolVersion": "2026-07-28" })] {
+        let response = agent.send("initialize", params).await;
+        assert_eq!(response.status(), 404);
+        let body = to_bytes(response.into_body(), 1 << 16).await.unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["error"]["code"], -32601);
+    }
+}
+
+#[tokio::test]
+async fn headers_that_a_schema_asks_for_must_say_what_the_arguments_say() {
+    let mut stub = stub();
+    let definition = json!({ "name": "web_search", "inputSchema": { "type": "object", "properties": {
+        "region": { "type": "string", "x-mcp-header": "Region" } } } });
+    let tool = Arc::make_mut(&mut stub.tools[1]);
+    tool.definition = raw(&definition.to_string());
+    let agent = Agent::with(true, stub, |_| {});
+    let answered = async |header: Option<&str>| {
+        let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": {} });
+        let mut request = agent.request("POST").header("content-type", "application/json");
+        for (name, value) in
+            [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "web_search")]
+        {
+            request = request.header(name, value);
+        }
+        if let Some(value) = header {
+            request = request.header("mcp-param-region", value);
+        }
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {
+            "name": "web_search", "arguments": { "region": "west" }, "_meta": meta } });
+        let response = agent.routes.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
+        let status = response.status().as_u16();
+        let text = to_bytes(response.into_body(), 1 << 16).await.unwrap();
+        (status, String::from_utf8_lossy(&text).contains("-32020"))
+    };
+    assert_eq!(answered(Some("west")).await, (200, false));
+    assert_eq!(answered(Some("=?base64?d2VzdA==?=")).await, (200, false));
+    for wrong in [None, Some("east"), Some("=?base64?d2VzdA?="), Some("=?base64?d2V!dA==?=")] {
+        assert_eq!(answered(wrong).await, (400, true), "{wrong:?}");
+    }
+}
+
+#[tokio::test]
 async fn over_stdio_a_line_that_is_no_message_ends_nothing_and_is_not_waited_for() {
     let (daemon, _) = daemon(stub());
     let gateway = Gateway::local(daemon.clone(), Caller::new("ada".into()));

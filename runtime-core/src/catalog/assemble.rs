@@ -9,6 +9,12 @@ use super::definition::{Members, quoted};
 use super::{Guardrail, Routing, Tool, View, Why, Withheld};
 use crate::config::{MissingTool, RoutingConfig};
 use crate::task::Toolset;
+use crate::task::limits::clip;
+
+/// Longest name of a tool, as the protocol advises; models' interfaces refuse a whole request for a longer one.
+const NAME_MAX_CHARS: usize = 128;
+/// Most faults of one server's tools that are told one by one.
+const MAX_FAULTS: usize = 10;
 
 /// What is added to a submit tool's description (7).
 pub(super) const BACKGROUND_CONTRACT: &str = "This tool starts a background task and returns at once with a local \
@@ -122,7 +128,12 @@ fn missing<'a>(server: &'a Server, tools: &[Box<RawValue>]) -> Vec<&'a str> {
 /// The server's tools that are for agents, under their visible names.
 fn visible(server: &Server, tools: &[Box<RawValue>], view: &mut View) -> Vec<Tool> {
     let View { problems, withheld, .. } = view;
-    let invalid = |name| Withheld { name, servers: vec![server.name.clone()], why: Why::Invalid };
+    let mut faults = Faults::default();
+    let invalid = |name: &str| Withheld {
+        name: clip(name, NAME_MAX_CHARS),
+        servers: vec![server.name.clone()],
+        why: Why::Invalid,
+    };
     let hidden: HashSet<&str> = server
         .toolsets
         .iter()
@@ -137,30 +148,29 @@ fn visible(server: &Server, tools: &[Box<RawValue>], view: &mut View) -> Vec<Too
         let members = Members::read(raw);
         let raw_name = members.as_ref().and_then(|members| members.text("name")).filter(|name| !name.is_empty());
         let Some((members, raw_name)) = members.zip(raw_name) else {
-            problems.push(format!("server {}: a tool without a name is left out", server.name));
+            faults.add("a tool without a name is left out".to_owned());
             continue;
         };
         if hidden.contains(raw_name.as_str()) {
             continue;
         }
         let name = server.visible_name(&raw_name);
+        let shown = clip(&name, NAME_MAX_CHARS);
         if !is_valid(&name) {
-            problems.push(format!(
-                "server {}: the tool {name:?} is left out: names may only have letters, digits, _ and -",
-                server.name
+            faults.add(format!(
+                "the tool {shown:?} is left out: names may only have letters, digits, _ and -, {NAME_MAX_CHARS} at most"
             ));
-            withheld.push(invalid(name));
+            withheld.push(invalid(&name));
             continue;
         }
         if !seen.insert(raw_name.clone()) {
-            problems.push(format!("server {}: it lists the tool {raw_name} twice; the first counts", server.name));
+            faults.add(format!("it lists the tool {raw_name} twice; the first counts"));
             continue;
         }
         if !members.is_object("inputSchema") {
             // Clients refuse the whole list for it.
-            problems
-                .push(format!("server {}: the tool {raw_name} is left out: its inputSchema is no object", server.name));
-            withheld.push(invalid(name));
+            faults.add(format!("the tool {raw_name} is left out: its inputSchema is no object"));
+            withheld.push(invalid(&name));
             continue;
         }
         let toolset = submits.get(raw_name.as_str()).map(|toolset| Arc::clone(toolset));
@@ -172,7 +182,30 @@ fn visible(server: &Server, tools: &[Box<RawValue>], view: &mut View) -> Vec<Too
         let routing = Routing::resolve(&server.routing, &raw_name);
         visible.push(Tool { name, server: server.name.clone(), raw_name, definition, toolset, routing });
     }
+    problems.extend(faults.told(&server.name));
     visible
+}
+
+/// What is wrong with one server's tools: it may have thousands.
+#[derive(Default)]
+struct Faults {
+    first: Vec<String>,
+    more: usize,
+}
+
+impl Faults {
+    fn add(&mut self, fault: String) {
+        if self.first.len() < MAX_FAULTS {
+            self.first.push(fault);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn told(self, server: &str) -> impl Iterator<Item = String> {
+        let more = (self.more > 0).then(|| format!("{} more of its tools are faulty", self.more));
+        self.first.into_iter().chain(more).map(move |fault| format!("server {server}: {fault}"))
+    }
 }
 
 /// A submit tool as agents see it: it returns at once, and clients need not know MCP Tasks for it.
@@ -218,7 +251,8 @@ fn collisions(candidates: &[Tool], rules: &Rules, view: &mut View) -> HashSet<St
 }
 
 fn is_valid(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    (1..=NAME_MAX_CHARS).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
 
 #[cfg(test)]

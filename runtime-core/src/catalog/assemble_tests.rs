@@ -81,6 +81,22 @@ fn a_name_that_models_cannot_call_drops_that_tool_alone_101() {
 }
 
 #[test]
+fn names_that_mean_harm_are_told_in_bounds_28_101() {
+    let (long, fits) = ("x".repeat(1 << 20), "y".repeat(126));
+    let mut all = vec!["../etc", "<b>", "a\u{1b}[2J", "\u{202e}b", "a b", "a\nb", long.as_str(), fits.as_str()];
+    let many: Vec<String> = (0..5_000).map(|n| format!("n.{n}")).collect();
+    all.extend(many.iter().map(String::as_str));
+    let view = assemble(&[(server("s"), Some(Ok(named(&all))))], &Rules::default());
+    assert_eq!(names(&view), [format!("s_{fits}")]);
+    assert_eq!(view.problems.len(), MAX_FAULTS + 1);
+    assert!(view.problems.last().unwrap().contains("4997 more"), "{:?}", view.problems.last());
+    for problem in &view.problems {
+        assert!(problem.len() < 400 && !problem.contains(char::is_control), "{problem:?}");
+    }
+    assert!(view.withheld.iter().all(|tool| tool.name.chars().count() <= NAME_MAX_CHARS));
+}
+
+#[test]
 fn ordinary_tools_stay_byte_for_byte_but_for_their_name() {
     let text =
         r#"{"z":1.50,"name":"echo","inputSchema":{"b":{ },"a":1e3},"execution":{"taskSupport":"required"},"x":null}"#;
@@ -123,7 +139,7 @@ fn submit_tools_stay_with_a_contract_and_the_others_are_hidden_7_38() {
 }
 
 #[test]
-fn a_missing_configured_tool_withholds_everything_39_147() {
+fn a_missing_configured_tool_withholds_everything_or_that_server_39_147_150() {
     let servers = [(with_tasks("s"), Some(Ok(named(&["submit", "other"])))), (server("t"), Some(Ok(named(&["x"]))))];
     let view = assemble(&servers, &Rules::default());
     assert!(view.tools.is_empty());

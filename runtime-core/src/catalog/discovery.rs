@@ -19,9 +19,10 @@ use crate::upstream::Upstreams;
 const MAX_DISCOVERY: Duration = Duration::from_mins(5);
 /// How long a caller waits where every server has failed before: the daemon's own tools are to be seen meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two notices of a server's that are heeded: one that says with every list that it has changed is not listed in a
-/// tight loop.
-const NOTICE_GAP: Duration = Duration::from_secs(5);
+/// Between two notices of a server's that are heeded, doubling while they follow each other closely: one that says with every
+/// list that it has changed is not listed in a tight loop.
+const MIN_NOTICE_GAP: Duration = Duration::from_millis(250);
+const MAX_NOTICE_GAP: Duration = Duration::from_secs(5);
 
 /// The tools of all enabled servers, cached server by server.
 pub struct Catalog {
@@ -196,16 +197,19 @@ impl Inner {
     }
 }
 
-/// Has a server asked again whenever it says that its tools changed, but for [`NOTICE_GAP`].
+/// Has a server asked again whenever it says that its tools changed, within bounds.
 async fn follow(inner: Weak<Inner>, ticket: u64, mut changes: watch::Receiver<u64>) {
+    let (mut gap, mut heeded) = (MIN_NOTICE_GAP, None::<Instant>);
     while changes.changed().await.is_ok() {
+        let is_close = heeded.replace(Instant::now()).is_some_and(|last| last.elapsed() < gap + MAX_NOTICE_GAP);
+        gap = if is_close { (gap * 2).min(MAX_NOTICE_GAP) } else { MIN_NOTICE_GAP };
         let Some(inner) = inner.upgrade() else { return };
         if !inner.cache().expire(ticket) {
             return;
         }
         inner.ask(false);
         drop(inner);
-        sleep(NOTICE_GAP).await;
+        sleep(gap).await;
     }
 }
 

@@ -161,11 +161,14 @@ pub(super) fn initialize(id: u64) -> Vec<u8> {
 /// The text that follows a successful `initialize`.
 pub(super) const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}";
 
+/// The notification that a request is given up.
+const CANCELLED: &str = "notifications/cancelled";
+
 /// The text that tells a server that nobody waits for the request any more.
 pub(super) fn cancelled(id: u64, era: Era) -> Vec<u8> {
     let meta = if era == Era::Modern { format!(",\"_meta\":{{{MODERN_META}}}") } else { String::new() };
     format!(
-        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"{CANCELLED}\",\
          \"params\":{{\"requestId\":{id},\"reason\":\"no longer awaited\"{meta}}}}}"
     )
     .into_bytes()
@@ -207,6 +210,8 @@ pub(super) struct Message<'a> {
     #[serde(borrow, default)]
     pub(super) method: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default)]
     pub(super) result: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) error: Option<&'a RawValue>,
@@ -218,6 +223,20 @@ pub(super) struct Aside<'a> {
     /// There where it wants an answer.
     pub(super) id: Option<&'a RawValue>,
     pub(super) method: &'a str,
+    params: Option<&'a RawValue>,
+}
+
+impl Aside<'_> {
+    /// The request of ours that the server will not go on with: so it ends a subscription on stdio.
+    pub(super) fn given_up(&self) -> Option<u64> {
+        #[derive(Deserialize)]
+        struct Cancelled<'a> {
+            #[serde(borrow, rename = "requestId")]
+            request: &'a RawValue,
+        }
+        let params = self.params.filter(|_| self.method == CANCELLED)?;
+        serde_json::from_str::<Cancelled<'_>>(params.get()).ok().and_then(|cancelled| number(cancelled.request))
+    }
 }
 
 impl<'a> Message<'a> {
@@ -233,7 +252,7 @@ impl<'a> Message<'a> {
 
     /// What it says where it is no answer: a request of the server's, or where it has no id a notification.
     pub(super) fn aside(&self) -> Option<Aside<'_>> {
-        Some(Aside { id: self.id, method: self.method.as_deref()? })
+        Some(Aside { id: self.id, method: self.method.as_deref()?, params: self.params })
     }
 
     /// Whether it answers the request `id`.
@@ -348,6 +367,15 @@ mod tests {
         assert_eq!(found.result.unwrap().get(), r#"{"x":1}"#);
         assert!(Message::read_all("<html>").is_empty());
         assert!(Message::read_all(r#"{"id":null,"result":1}"#).iter().all(|message| !message.answers(0)));
+    }
+
+    #[test]
+    fn a_request_that_the_server_gives_up_is_named_by_its_id() {
+        let given_up = |text: &'static str| Message::read_all(text)[0].aside().unwrap().given_up();
+        assert_eq!(given_up(r#"{"method":"notifications/cancelled","params":{"x":[],"requestId":"7"}}"#), Some(7));
+        assert_eq!(given_up(r#"{"method":"notifications/cancelled","params":{"requestId":"listen"}}"#), None);
+        assert_eq!(given_up(r#"{"method":"notifications/cancelled"}"#), None);
+        assert_eq!(given_up(r#"{"method":"notifications/progress","params":{"requestId":7}}"#), None);
     }
 
     #[test]

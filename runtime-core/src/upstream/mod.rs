@@ -9,6 +9,7 @@ mod jsonrpc;
 mod list;
 mod metrics;
 mod opening;
+mod pace;
 #[doc(hidden)]
 pub mod parse;
 mod pending;
@@ -32,6 +33,7 @@ pub use http::BODY_MAX_BYTES;
 use interceptor::{Chain, Endpoint, Interceptor, Interceptors};
 pub use metrics::Metrics;
 use opening::Opening;
+pub use stdio::guard;
 
 /// On whose behalf a call is made; sessions of a stdio server belong to one (102).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -166,13 +168,15 @@ pub struct Options {
     pub metrics: Option<Metrics>,
     /// Interceptors of the program's own; they see a call after those of `mcpInterceptors`.
     pub interceptors: Interceptors,
+    /// What ends the processes of stdio servers when this one is killed, if anything.
+    pub guard: Option<guard::Guard>,
 }
 
 impl Options {
     /// The daemon's own bounds, and no metrics.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
         let interceptors = Interceptors::default();
-        Self { state_dir: state_dir.into(), max_stdio_sessions: 256, metrics: None, interceptors }
+        Self { state_dir: state_dir.into(), max_stdio_sessions: 256, metrics: None, interceptors, guard: None }
     }
 }
 

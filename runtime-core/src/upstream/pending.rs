@@ -75,7 +75,11 @@ impl Pending {
     pub(super) fn take_in(&self, text: &str, mut aside: impl FnMut(Aside<'_>)) {
         for message in Message::read_all(text) {
             if let Some(said) = message.aside() {
-                aside(said);
+                match said.given_up() {
+                    // Whoever waits sees that nobody will answer.
+                    Some(id) => drop(self.waiting().remove(&id)),
+                    None => aside(said),
+                }
                 continue;
             }
             let answer = match (message.result, message.error) {
@@ -117,7 +121,7 @@ impl Waiter {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(error)) => Err(Failure::Rpc(error)),
             Err(_) => Err(Failure::Call(self.pending.over().cloned().unwrap_or_else(|| {
-                CallError::new(CallErrorKind::Transport, "the connection was given up".to_owned())
+                CallError::new(CallErrorKind::Transport, "the server gave the request up".to_owned())
             }))),
         }
     }
@@ -163,6 +167,23 @@ mod tests {
         assert_eq!(waiter.answer().await.unwrap_err().into_error().message, "first");
         assert!(matches!(pending.register(), Err(Failure::NotSent(error)) if error.message == "first"));
         assert!(pending.waiting().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_request_that_the_server_gives_up_fails_alone() {
+        let pending = Arc::new(Pending::default());
+        let (mut one, mut two) = (pending.register().unwrap(), pending.register().unwrap());
+        for text in [
+            r#"{"method":"notifications/cancelled","params":{"requestId":1}}"#,
+            r#"{"method":"notifications/cancelled","params":{"requestId":9}}"#,
+            r#"{"id":2,"result":2}"#,
+        ] {
+            pending.take_in(text, |_| panic!("nobody else is told"));
+        }
+        let error = one.answer().await.unwrap_err().into_error();
+        assert!(error.kind == CallErrorKind::Transport && error.maybe_executed, "{error}");
+        assert_eq!(two.answer().await.unwrap().get(), "2");
+        assert!(pending.over().is_none());
     }
 
     #[test]

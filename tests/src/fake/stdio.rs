@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::sync::atomic::Ordering;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::tools::{Call, Core, Incoming, Refusal, message};
@@ -13,11 +13,14 @@ use super::{Era, FakeOptions};
 ///
 /// Beside the usual tools there are `crash` (the process ends in mid-call, with last words), `hang` (no answer),
 /// `grandchild` (starts a process that outlives this one unless its group is ended), `complain` (a flood on standard error
-/// before the answer), `babble` (what is no protocol on standard output), and `change` (a notice that the tools changed).
+/// before the answer), `babble` (what is no protocol on standard output), `change` (a notice that the tools changed), and `end`
+/// (the subscription to such notices ends, by an answer or, with `abrupt`, by a notification). In the modern era nobody is told
+/// who has not asked.
 pub async fn serve_stdio(options: FakeOptions) {
     let core = Core { script: options.script.clone(), tools: options.tools.clone(), ..Core::default() };
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut output = tokio::io::stdout();
+    let mut subscription: Option<String> = None;
     eprintln!("fake-mcp: serving on stdio");
     while let Ok(Some(line)) = lines.next_line().await {
         let Ok(incoming) = serde_json::from_str::<Incoming<'_>>(&line) else { continue };
@@ -30,6 +33,10 @@ pub async fn serve_stdio(options: FakeOptions) {
                 message(id, Err(Refusal(-32_601, "Method not found".to_owned())))
             }
             ("initialize", Era::Modern) => message(id, Err(Refusal(-32_601, "Method not found".to_owned()))),
+            ("subscriptions/listen", Era::Modern) => {
+                subscription = Some(id.to_owned());
+                notice("subscriptions/acknowledged", Some(id))
+            }
             ("tools/call", _) => match misbehave(&incoming) {
                 Some(Misbehaviour::Crash) => {
                     eprintln!("fake-mcp: the disk is full, {}", std::env::var("FAKE_MARKER").unwrap_or_default());
@@ -49,8 +56,21 @@ pub async fn serve_stdio(options: FakeOptions) {
                     message(id, core.dispatch("ping", None))
                 }
                 Some(Misbehaviour::Change) => {
-                    let notice = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}";
-                    format!("{notice}\n{}", message(id, core.dispatch("ping", None)))
+                    let answer = message(id, core.dispatch("ping", None));
+                    match (&subscription, options.era) {
+                        (None, Era::Modern) => answer,
+                        (asked, _) => format!("{}\n{answer}", notice("tools/list_changed", asked.as_deref())),
+                    }
+                }
+                Some(Misbehaviour::End { abrupt }) => {
+                    let asked = subscription.take().unwrap_or_default();
+                    let end = if abrupt {
+                        json!({"method": "notifications/cancelled", "params": {"requestId": number(&asked)}})
+                            .to_string()
+                    } else {
+                        message(&asked, Ok("{}".to_owned()))
+                    };
+                    format!("{end}\n{}", message(id, core.dispatch("ping", None)))
                 }
                 Some(Misbehaviour::Hang) => continue,
                 Some(Misbehaviour::Grandchild) => message(id, Ok(grandchild())),
@@ -71,6 +91,7 @@ enum Misbehaviour {
     Complain,
     Babble,
     Change,
+    End { abrupt: bool },
 }
 
 fn misbehave(incoming: &Incoming<'_>) -> Option<Misbehaviour> {
@@ -82,8 +103,20 @@ fn misbehave(incoming: &Incoming<'_>) -> Option<Misbehaviour> {
         "complain" => Some(Misbehaviour::Complain),
         "babble" => Some(Misbehaviour::Babble),
         "change" => Some(Misbehaviour::Change),
+        "end" => Some(Misbehaviour::End { abrupt: incoming.params?.get().contains("abrupt") }),
         _ => None,
     }
+}
+
+/// A notification, of a subscription where there is one.
+fn notice(what: &str, subscription: Option<&str>) -> String {
+    let meta =
+        subscription.map_or_else(|| json!({}), |id| json!({"io.modelcontextprotocol/subscriptionId": number(id)}));
+    json!({"jsonrpc": "2.0", "method": format!("notifications/{what}"), "params": {"_meta": meta}}).to_string()
+}
+
+fn number(id: &str) -> Value {
+    serde_json::from_str(id).unwrap_or_default()
 }
 
 /// Starts a long sleep that holds none of this process's pipes, and tells its process id.

@@ -157,7 +157,8 @@ async fn definitions_reach_the_agent_byte_for_byte_but_for_their_name_100() {
     serving.abort();
 }
 
-async fn post_mcp(url: &str, message: &Value) -> String {
+/// A request without a session; the answer's text.
+pub(crate) async fn post_mcp(url: &str, message: &Value) -> String {
     let request = reqwest::Client::new().post(format!("{url}/mcp")).json(message);
     let request = request.header("accept", "application/json, text/event-stream");
     request.send().await.unwrap().text().await.unwrap()

@@ -1,6 +1,8 @@
 //! The daemon as its operators have it: processes that are killed, stopped and started, and servers that fail, on both stores.
 
 mod agents;
+mod catalogue;
+mod churn;
 mod cli;
 mod configuration;
 mod databases;

@@ -4,41 +4,14 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use mcp_taskd_tests::daemon::{Daemon, Site};
+use mcp_taskd_tests::family::{are_gone, descendants};
 use mcp_taskd_tests::wait::until_within;
+use reqwest::Method;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 /// Longer than the daemon gives processes to end, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Processes by id, with their parents; those that only wait to be collected have ended.
-fn processes() -> Vec<(u32, u32)> {
-    let stat = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-        let running = !matches!(fields.next()?, "Z" | "X");
-        running.then_some((pid, fields.next()?.parse().ok()?))
-    };
-    let entries = std::fs::read_dir("/proc").expect("a list of processes").flatten();
-    entries.filter_map(|entry| stat(entry.file_name().to_str()?.parse().ok()?)).collect()
-}
-
-fn descendants(of: u32) -> HashSet<u32> {
-    let all = processes();
-    let mut found = HashSet::from([of]);
-    loop {
-        let more: Vec<_> = all.iter().filter(|(pid, parent)| found.contains(parent) && !found.contains(pid)).collect();
-        if more.is_empty() {
-            break;
-        }
-        found.extend(more.into_iter().map(|(pid, _)| *pid));
-    }
-    found.remove(&of);
-    found
-}
-
-fn are_gone(family: &HashSet<u32>) -> bool {
-    processes().iter().all(|(pid, _)| !family.contains(pid))
-}
 
 /// A daemon with a task on a stdio server that `script` starts, and that server's processes.
 async fn serving(script: &str) -> (Site, Daemon, HashSet<u32>) {
@@ -49,8 +22,8 @@ async fn serving(script: &str) -> (Site, Daemon, HashSet<u32>) {
     daemon.start().await;
     daemon.api.submit("reports", &json!({"end": "never"}), None).await.unwrap();
     let pid = daemon.pid();
-    // The shell and the server.
-    until_within("the server runs", PATIENCE, async || descendants(pid).len() >= 2).await;
+    // The guard, the shell and the server.
+    until_within("the server runs", PATIENCE, async || descendants(pid).len() >= 3).await;
     let family = descendants(pid);
     (site, daemon, family)
 }
@@ -59,8 +32,46 @@ async fn serving(script: &str) -> (Site, Daemon, HashSet<u32>) {
 async fn a_daemon_that_stops_leaves_no_process_of_its_servers_behind() {
     // A server with a helper that nobody told to end.
     let (_site, mut daemon, family) = serving("sleep 600 </dev/null >/dev/null 2>&1 & \"$@\"").await;
+    let guard = guard_among(&family);
     daemon.stop().await;
-    assert!(are_gone(&family), "{family:?}");
+    assert!(are_gone(&family.difference(&guard).copied().collect()), "{family:?}");
+    until_within("the guard ends with the daemon", PATIENCE, async || are_gone(&guard)).await;
+}
+
+/// The process that ends the others when the daemon is killed.
+fn guard_among(family: &HashSet<u32>) -> HashSet<u32> {
+    let is_guard = |pid: &&u32| {
+        let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        command.contains("guard-processes")
+    };
+    let guard: HashSet<u32> = family.iter().filter(is_guard).copied().collect();
+    assert_eq!(guard.len(), 1, "{family:?}");
+    guard
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_daemon_leaves_no_process_of_its_servers_behind_whatever_they_ignore() {
+    // Neither the end of its input nor a request to end moves this one, and it has helpers.
+    let stubborn = "trap '' TERM; sleep 600 </dev/null & (trap '' TERM; while :; do sleep 1; done) & \"$@\"; wait";
+    let (_site, mut daemon, family) = serving(stubborn).await;
+    daemon.kill9().await;
+    until_within("its servers are gone", PATIENCE, async || are_gone(&family)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_was_ended_itself_is_replaced_and_told_of_every_process() {
+    let (_site, mut daemon, first) = serving("trap '' TERM; \"$@\"; sleep 600").await;
+    let guard = guard_among(&first).into_iter().next().expect("one");
+    kill_process(Pid::from_raw(guard.cast_signed()).expect("a process"), Signal::KILL).expect("it runs");
+    // Another thread has another process.
+    let submit = json!({"server": "reports", "task": "report", "arguments": {"script": {"end": "never"}}});
+    daemon.api.request(Method::POST, "/api/threads/other/mcp-tasks", Some(&submit), None).await.unwrap();
+    let family = descendants(daemon.pid());
+    guard_among(&family);
+    assert!(family.len() > first.len(), "{first:?} and then {family:?}");
+    daemon.kill9().await;
+    let all = family.union(&first).copied().collect();
+    until_within("all of them are gone", PATIENCE, async || are_gone(&all)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

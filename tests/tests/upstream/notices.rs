@@ -9,7 +9,8 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::setup::{call, over_http, until};
+use super::setup::{call, call_as, over_http, scope, until};
+use super::stdio::{Server, definition};
 
 const PATIENT: Option<Duration> = Some(Duration::from_secs(20));
 const LIST_CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
@@ -113,4 +114,25 @@ async fn arguments_that_a_schema_wants_in_headers_are_sent_there_too() {
     upstream.list_tools().await.unwrap();
     call(&upstream, "echo", &json!({}), PATIENT).await.unwrap();
     assert_eq!(counters.mismatches.load(Relaxed), 1, "an argument that is not there has no header");
+}
+
+#[tokio::test]
+async fn a_modern_child_is_asked_to_tell_and_asked_again_when_it_stops() {
+    let server = Server::new(&definition(&["--era", "modern"]), 8);
+    let upstream = server.upstream();
+    let mut changes = upstream.changes();
+    // Each process is asked, whoever it works for.
+    for user in ["ada", "bob"] {
+        call_as(upstream, &scope(user), "change", &json!({}), PATIENT).await.unwrap();
+        changed(&mut changes).await;
+    }
+    for how in ["graceful", "abrupt"] {
+        call(upstream, "end", &json!({"how": how}), PATIENT).await.unwrap();
+        // What was said while nobody listened was missed.
+        changed(&mut changes).await;
+        call(upstream, "change", &json!({}), PATIENT).await.unwrap();
+        changed(&mut changes).await;
+    }
+    assert!(!changes.has_changed().unwrap());
+    server.upstreams.close().await;
 }

@@ -2,34 +2,34 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use mcp_taskd_core::upstream::{CallErrorKind, SharedUpstream, Upstreams};
+use mcp_taskd_core::upstream::{CallErrorKind, Scope, SharedUpstream, Upstreams};
 use serde_json::{Value, json};
 
 use super::setup::{call, call_as, scope, until, upstreams_in};
 
 const PATIENT: Option<Duration> = Some(Duration::from_secs(10));
 
-fn definition(more: &[&str]) -> Value {
+pub(crate) fn definition(more: &[&str]) -> Value {
     let args: Vec<&str> = ["--stdio"].into_iter().chain(more.iter().copied()).collect();
     json!({"command": env!("CARGO_BIN_EXE_fake-mcp"), "args": args, "env": {"FAKE_MARKER": "marked-and-secret"}})
 }
 
-struct Server {
-    upstreams: Upstreams,
+pub(crate) struct Server {
+    pub(crate) upstreams: Upstreams,
     state: tempfile::TempDir,
 }
 
 impl Server {
-    fn new(definition: &Value, sessions: usize) -> Self {
+    pub(crate) fn new(definition: &Value, sessions: usize) -> Self {
         let state = tempfile::tempdir().unwrap();
         Self { upstreams: upstreams_in(&json!({"s": definition}), state.path(), sessions), state }
     }
 
-    fn upstream(&self) -> &SharedUpstream {
+    pub(crate) fn upstream(&self) -> &SharedUpstream {
         self.upstreams.find("s").unwrap()
     }
 
-    async fn place(&self, user: &str) -> Value {
+    pub(crate) async fn place(&self, user: &str) -> Value {
         let answer = call_as(self.upstream(), &scope(user), "where", &json!({}), PATIENT).await.unwrap();
         answer["structuredContent"].clone()
     }
@@ -66,6 +66,10 @@ async fn a_scope_has_one_process_and_its_own_workspace_102_104_156() {
     let other = server.place("bob").await;
     assert_ne!(a["pid"], other["pid"]);
     assert_ne!(a["cwd"], other["cwd"]);
+    let thread = Scope { thread_id: "another".into(), ..scope("ada") };
+    let another = call_as(server.upstream(), &thread, "where", &json!({}), PATIENT).await.unwrap();
+    let another = &another["structuredContent"];
+    assert!(a["pid"] != another["pid"] && a["cwd"] != another["cwd"], "each thread of a user has its own");
     let workspaces = server.state.path().canonicalize().unwrap().join("workspaces");
     let cwd = Path::new(a["cwd"].as_str().unwrap());
     assert_eq!(cwd.parent(), Some(workspaces.as_path()));

@@ -122,7 +122,7 @@ pub(in crate::upstream) fn supports_modern(result: &RawValue) -> bool {
 }
 
 /// Whether a server says in its answer to `initialize` or `server/discover` that it tells of changes to its tools.
-pub(super) fn announces_changes(result: &RawValue) -> bool {
+pub(in crate::upstream) fn announces_changes(result: &RawValue) -> bool {
     let result: serde_json::Value = serde_json::from_str(result.get()).unwrap_or_default();
     result["capabilities"]["tools"]["listChanged"] == true
 }

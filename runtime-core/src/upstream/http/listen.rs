@@ -3,28 +3,25 @@
 use std::ops::ControlFlow;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use reqwest::Response;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::{Inner, Session, wire};
 use crate::upstream::changes::Changes;
 use crate::upstream::jsonrpc::{self, Era, LIST_CHANGED, Message};
+use crate::upstream::pace::Pace;
 use crate::upstream::sse::SseParser;
 
-/// Waits between two attempts, doubling; a stream that lived longer than the longest starts over.
-const MIN_WAIT: Duration = Duration::from_secs(1);
-const MAX_WAIT: Duration = Duration::from_mins(1);
 /// Most of an event that is kept: notices are small.
 const EVENT_MAX_BYTES: usize = 1 << 20;
 
 /// Listens until the session is gone or the server shows that it has no such stream.
 pub(super) async fn listen(upstream: Weak<Inner>, session: Weak<Session>, changes: Changes) {
-    let mut wait = MIN_WAIT;
+    let mut pace = Pace::default();
     let mut first = true;
     while let Some(opening) = open(&upstream, &session) {
-        let started = Instant::now();
+        let began = Instant::now();
         match opening.await {
             Ok(response) if response.status().is_success() && wire::is_event_stream(response.headers()) => {
                 if !std::mem::take(&mut first) {
@@ -43,12 +40,7 @@ pub(super) async fn listen(upstream: Weak<Inner>, session: Weak<Session>, change
             }
             Ok(_) | Err(_) => {}
         }
-        if started.elapsed() > MAX_WAIT {
-            wait = MIN_WAIT;
-        }
-        // Servers of one restarted proxy are not all asked at the same moment.
-        sleep(wait.mul_f64(1.0 + fastrand::f64() / 4.0)).await;
-        wait = (wait * 2).min(MAX_WAIT);
+        pace.pause(began).await;
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout};
 
 pub(super) use client::Clients;
 use handshake::UNKNOWN;
-pub(super) use handshake::{negotiated, supports_modern};
+pub(super) use handshake::{announces_changes, negotiated, supports_modern};
 use mirror::Mirror;
 use session::Session;
 pub(super) use target::Target;

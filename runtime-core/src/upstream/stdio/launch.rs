@@ -14,9 +14,10 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
+use super::guard::Guard;
 use super::session::{Session, Setting};
 use crate::upstream::changes::Changes;
-use crate::upstream::http::supports_modern;
+use crate::upstream::http::{announces_changes, supports_modern};
 use crate::upstream::jsonrpc::{Era, Request};
 use crate::upstream::metrics::ServerMetrics;
 use crate::upstream::pending::Failure;
@@ -41,6 +42,7 @@ pub(in crate::upstream) struct Launch {
     /// The kind of protocol last seen, so that a silent old server costs its probe once.
     era: AtomicU8,
     processes: TaskTracker,
+    guard: Option<Guard>,
     scrubber: Scrubber,
     pub(super) changes: Changes,
 }
@@ -65,6 +67,7 @@ impl Launch {
             workspaces: state_dir.join("workspaces"),
             era: AtomicU8::new(UNKNOWN),
             processes: TaskTracker::new(),
+            guard: options.guard.clone(),
             scrubber: Scrubber::new(env.iter().map(|(name, value)| (name.as_str(), value.expose_secret()))),
             changes: Changes::default(),
         }
@@ -110,48 +113,52 @@ impl Launch {
             changes: &self.changes,
             count: metrics.session(),
             processes: &self.processes,
+            guard: self.guard.as_ref(),
         };
         let mut session = Session::spawn(command, setting)
             .map_err(|error| connect(format!("{} cannot be started: {error}", self.command.display())))?;
         let greeted = self.greet(&session, known).await;
-        let greeted = greeted.map(|era| {
-            self.era.store(if era == Era::Modern { MODERN } else { LEGACY }, Ordering::Relaxed);
+        if let Ok(manner) = greeted {
+            let (era, known) = if manner == Manner::Legacy { (Era::Legacy, LEGACY) } else { (Era::Modern, MODERN) };
+            self.era.store(known, Ordering::Relaxed);
             session.era = era;
-        });
+            // A process that only lists tools is gone before they can change.
+            if scope.is_some() && (manner == Manner::Modern { announces: true }) {
+                session.listen().await;
+            }
+        }
+        let greeted = greeted.map(drop);
         Ok((session, greeted))
     }
 
-    async fn greet(&self, session: &Session, known: u8) -> Result<Era, CallError> {
+    async fn greet(&self, session: &Session, known: u8) -> Result<Manner, CallError> {
+        let legacy =
+            |initialized: Result<(), Failure>| initialized.map(|()| Manner::Legacy).map_err(Failure::into_error);
         if known == LEGACY {
-            return session.initialize().await.map(|()| Era::Legacy).map_err(Failure::into_error);
+            return legacy(session.initialize().await);
         }
         let request = Request::new("server/discover");
         let discover = session.greet(|id| request.body(id, Era::Modern));
         tokio::pin!(discover);
         if let Ok(answered) = timeout(PROBE_TIMEOUT, &mut discover).await {
-            if verdict(answered)? {
-                return Ok(Era::Modern);
-            }
-            return session.initialize().await.map(|()| Era::Legacy).map_err(Failure::into_error);
+            return match verdict(answered)? {
+                Some(modern) => Ok(modern),
+                None => legacy(session.initialize().await),
+            };
         }
         // Silence: an old server that drops what it does not know, or any server that is slow to start.
         let initialize = session.initialize();
         tokio::pin!(initialize);
         tokio::select! {
             biased;
-            answered = &mut discover => {
-                if verdict(answered)? {
-                    return Ok(Era::Modern);
-                }
-                initialize.await.map(|()| Era::Legacy).map_err(Failure::into_error)
-            }
+            answered = &mut discover => match verdict(answered)? {
+                Some(modern) => Ok(modern),
+                None => legacy(initialize.await),
+            },
             answered = &mut initialize => match answered {
-                Ok(()) => Ok(Era::Legacy),
                 // A modern server has no `initialize`; its answer to the probe is yet to come.
-                Err(Failure::Rpc(error)) => {
-                    if verdict(discover.await)? { Ok(Era::Modern) } else { Err(error.into_call_error()) }
-                }
-                Err(error) => Err(error.into_error()),
+                Err(Failure::Rpc(error)) => verdict(discover.await)?.ok_or_else(|| error.into_call_error()),
+                answered => legacy(answered),
             },
         }
     }
@@ -188,13 +195,24 @@ fn program(command: &str, cwd: Option<&Path>) -> PathBuf {
     absolute.unwrap_or_else(|| path.to_owned())
 }
 
-/// Whether an answer to `server/discover` comes from a modern server.
-fn verdict(answered: Result<Box<RawValue>, Failure>) -> Result<bool, CallError> {
-    match answered {
-        Ok(result) => Ok(supports_modern(&result)),
-        Err(Failure::Rpc(error)) => Ok(error.is_modern()),
-        Err(error) => Err(error.into_error()),
-    }
+/// How a server that was greeted speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Legacy,
+    /// And whether it tells of changes to its tools when it is asked to.
+    Modern {
+        announces: bool,
+    },
+}
+
+/// The manner of a modern server, by its answer to `server/discover`; `None` where it is not one.
+fn verdict(answered: Result<Box<RawValue>, Failure>) -> Result<Option<Manner>, CallError> {
+    let (modern, announces) = match answered {
+        Ok(result) => (supports_modern(&result), announces_changes(&result)),
+        Err(Failure::Rpc(error)) => (error.is_modern(), false),
+        Err(error) => return Err(error.into_error()),
+    };
+    Ok(modern.then_some(Manner::Modern { announces }))
 }
 
 fn connect(message: String) -> CallError {

@@ -1,6 +1,8 @@
 //! Servers that are child processes, one session a user and thread (BEHAVIOURS O).
 
+pub mod guard;
 mod launch;
+mod listen;
 mod pool;
 mod process;
 mod restraint;

@@ -7,16 +7,20 @@ use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
+use super::guard::Guard;
+
 /// How long a server may take to end once its input has ended, and again once it was asked to.
-const GRACE: Duration = Duration::from_secs(2);
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// How often what is left of a group is looked at.
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 const SIGTERM: i32 = 15;
 
 /// The leader of a process group. Dropped before [`Group::end`] is through, it kills the group.
 pub(super) struct Group {
     child: Box<dyn ChildWrapper>,
     ended: bool,
+    /// What ends it if the daemon cannot, and its id there.
+    guarded: Option<(Guard, u32)>,
 }
 
 /// The child's ends of its standard streams.
@@ -28,13 +32,17 @@ pub(super) struct Pipes {
 
 impl Group {
     /// Starts `command` as the leader of a group of its own: what npx or uvx start in turn must not outlive it.
-    pub(super) fn spawn(mut command: Command) -> std::io::Result<(Self, Pipes)> {
+    pub(super) fn spawn(mut command: Command, guard: Option<&Guard>) -> std::io::Result<(Self, Pipes)> {
         use std::process::Stdio;
 
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = CommandWrap::from(command).wrap(ProcessGroup::leader()).wrap(KillOnDrop).spawn()?;
         let pipes = (child.stdin().take(), child.stdout().take(), child.stderr().take());
-        let group = Self { child, ended: false };
+        let guarded = guard.cloned().zip(child.id());
+        if let Some((guard, id)) = &guarded {
+            guard.begun(*id);
+        }
+        let group = Self { child, ended: false, guarded };
         match pipes {
             (Some(stdin), Some(stdout), Some(stderr)) => Ok((group, Pipes { stdin, stdout, stderr })),
             _ => Err(std::io::Error::other("its standard streams are not there")),
@@ -72,6 +80,9 @@ impl Drop for Group {
     fn drop(&mut self) {
         if !self.ended {
             let _ = self.child.start_kill();
+        }
+        if let Some((guard, id)) = &self.guarded {
+            guard.ended(*id);
         }
     }
 }

@@ -13,6 +13,8 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::guard::Guard;
+use super::listen::{self, Notices};
 use super::process::Group;
 use super::stderr;
 use crate::upstream::changes::Changes;
@@ -33,6 +35,7 @@ pub(super) struct Session {
     pub(super) era: Era,
     outgoing: mpsc::Sender<Vec<u8>>,
     pending: Arc<Pending>,
+    notices: Notices,
     closing: CancellationToken,
     started: Instant,
 }
@@ -45,20 +48,23 @@ pub(super) struct Setting<'a> {
     pub(super) count: SessionCount,
     /// Has the tasks that await the end of processes.
     pub(super) processes: &'a TaskTracker,
+    /// Ends the process where the daemon no longer can.
+    pub(super) guard: Option<&'a Guard>,
 }
 
 impl Session {
     /// Starts the process; it is not greeted yet. One task owns it from here to its end (103).
     pub(super) fn spawn(command: Command, setting: Setting<'_>) -> std::io::Result<Self> {
-        let (mut group, pipes) = Group::spawn(command)?;
+        let (mut group, pipes) = Group::spawn(command, setting.guard)?;
         let (outgoing, messages) = mpsc::channel(OUTGOING);
         let pending = Arc::new(Pending::default());
+        let notices = Notices::new(setting.changes.clone());
         let closing = CancellationToken::new();
         let mut reader = tokio::spawn(read(
             BufReader::with_capacity(64 << 10, pipes.stdout),
             Arc::clone(&pending),
             outgoing.clone(),
-            setting.changes.clone(),
+            notices.clone(),
         ));
         let mut writer = tokio::spawn(write(pipes.stdin, messages, closing.clone()));
         let errors = stderr::drain(pipes.stderr, setting.server.to_owned(), setting.scrubber.clone());
@@ -89,7 +95,7 @@ impl Session {
             errors.abort();
             tracing::debug!(server, "the server's process has ended");
         });
-        Ok(Self { era: Era::Legacy, outgoing, pending, closing, started: Instant::now() })
+        Ok(Self { era: Era::Legacy, outgoing, pending, notices, closing, started: Instant::now() })
     }
 
     /// Whether nothing can be asked any more.
@@ -120,6 +126,14 @@ impl Session {
     pub(super) async fn initialize(&self) -> Result<(), Failure> {
         self.greet(jsonrpc::initialize).await?;
         self.send(jsonrpc::INITIALIZED.to_vec()).await
+    }
+
+    /// Asks the server to tell of changes to its tools, before any call and until the process ends.
+    pub(super) async fn listen(&self) {
+        let asked = listen::ask(&self.pending, &self.outgoing).await;
+        let keeping = listen::keep(asked, Arc::clone(&self.pending), self.outgoing.clone(), self.notices.clone());
+        let closing = self.closing.clone();
+        tokio::spawn(async move { closing.run_until_cancelled(keeping).await });
     }
 
     async fn exchange(&self, body: impl FnOnce(u64) -> Vec<u8>, cancel: bool) -> Result<Box<RawValue>, Failure> {
@@ -191,7 +205,7 @@ async fn read(
     mut output: impl AsyncBufRead + Unpin,
     pending: Arc<Pending>,
     outgoing: mpsc::Sender<Vec<u8>>,
-    changes: Changes,
+    notices: Notices,
 ) {
     let mut line = Vec::new();
     loop {
@@ -210,7 +224,7 @@ async fn read(
             Some(id) => {
                 let _ = outgoing.try_send(jsonrpc::answer(id, said.method));
             }
-            None => changes.heard(said.method),
+            None => notices.heard(said.method),
         });
     }
 }
