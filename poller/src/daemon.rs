@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mcp_taskd_core::catalog::{Guardrail, Live, Tool, Withheld};
 use mcp_taskd_core::clock::{Clock, Millis};
+use mcp_taskd_core::config::Secrets;
 use mcp_taskd_core::service::{Access, AgentCancel, Service, ServiceError, Submit, Submitted};
 use mcp_taskd_core::store::{Page, Queries, Registry, TaskFilter};
 use mcp_taskd_core::task::{Policy, TaskRecord};
@@ -109,7 +110,13 @@ pub trait Tools: Send + Sync {
     fn allows_submit(&self, server: &str, task: &str) -> bool;
 
     /// Calls an ordinary tool; the answer is the server's own `CallToolResult`.
-    async fn call(&self, tool: &Tool, arguments: &RawValue, scope: &Scope) -> Result<Box<RawValue>, CallError>;
+    async fn call(
+        &self,
+        tool: &Tool,
+        arguments: &RawValue,
+        scope: &Scope,
+        secrets: &Secrets,
+    ) -> Result<Box<RawValue>, CallError>;
 }
 
 /// The running daemon.

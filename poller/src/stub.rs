@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mcp_taskd_core::catalog::{Live, LiveOptions, Tool, Withheld};
 use mcp_taskd_core::clock::{ManualClock, Millis};
-use mcp_taskd_core::config::{Settings, Source};
+use mcp_taskd_core::config::{Secrets, Settings, Source};
 use mcp_taskd_core::service::{Access, AgentCancel, ServiceError, Submit, Submitted};
 use mcp_taskd_core::store::{
     Corrected, EventRecord, Heartbeat, Page, Queries, Registry, Result as StoreResult, StoreError, StoreErrorKind,
@@ -194,7 +194,13 @@ impl Tools for Stub {
         !self.withheld.iter().any(|withheld| withheld == task)
     }
 
-    async fn call(&self, tool: &Tool, arguments: &RawValue, scope: &Scope) -> Result<Box<RawValue>, CallError> {
+    async fn call(
+        &self,
+        tool: &Tool,
+        arguments: &RawValue,
+        scope: &Scope,
+        _: &Secrets,
+    ) -> Result<Box<RawValue>, CallError> {
         if tool.raw_name == "broken" {
             return Err(CallError {
                 kind: CallErrorKind::Connect,

@@ -7,7 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mcp_taskd_core::catalog::{Live, LiveOptions, Tool, Withheld};
 use mcp_taskd_core::clock::{Clock, SystemClock};
-use mcp_taskd_core::config::{self, Backend, ConfigError, Environment, Extensions, LoadOptions, Settings, Source};
+use mcp_taskd_core::config::{
+    self, Backend, ConfigError, Environment, Extensions, LoadOptions, Secrets, Settings, Source,
+};
 use mcp_taskd_core::runtime;
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
@@ -254,13 +256,15 @@ impl Tools for Discovered {
         tool: &Tool,
         arguments: &RawValue,
         scope: &Scope,
+        secrets: &Secrets,
     ) -> std::result::Result<Box<RawValue>, CallError> {
         let Some(upstream) = self.0.upstream(&tool.server) else {
             return Err(CallError::new(CallErrorKind::Connect, format!("server {:?} is not configured", tool.server)));
         };
+        let headers = upstream.context_headers(secrets).map_err(|why| CallError::new(CallErrorKind::Denied, why))?;
         // An ordinary call has no deadline of the daemon's own but for `tool_call_timeout` on stdio (109), which the
         // transport sees to.
-        let call = ToolCall { tool: &tool.raw_name, arguments, meta: &[], headers: &[], scope, deadline: None };
+        let call = ToolCall { tool: &tool.raw_name, arguments, meta: &[], headers: &headers, scope, deadline: None };
         let result = upstream.call_tool(call).await?;
         Ok(without_credentials(result, |text| upstream.scrub(text)))
     }

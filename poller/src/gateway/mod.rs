@@ -145,9 +145,10 @@ impl Gateway {
         }
         let arguments = serde_json::value::to_raw_value(&arguments)
             .map_err(|_| ErrorData::invalid_params("the arguments cannot be read", None))?;
+        let secrets = caller::secrets(meta).map_err(|what| ErrorData::invalid_params(what, None))?;
         let Some(toolset) = &tool.toolset else {
             let scope = Scope { user_id: caller.user_id.into(), thread_id: caller.thread_id.into() };
-            return Ok(match self.daemon.tools.call(&tool, &arguments, &scope).await {
+            return Ok(match self.daemon.tools.call(&tool, &arguments, &scope, &secrets).await {
                 Ok(result) => Outcome::Raw(result),
                 Err(error) => outcome::unreachable(&tool.server, &error),
             });
@@ -161,6 +162,7 @@ impl Gateway {
             run_id: None,
             tool_call_id: None,
             idempotency_key: caller::idempotency_key(meta),
+            secrets,
         };
         let lookup = [builtin::GET, builtin::CANCEL].iter().all(|name| self.has_own(name));
         Ok(match self.daemon.submit(submit).await {

@@ -1,6 +1,6 @@
 //! What only both files together can get wrong, and what this version cannot do (BEHAVIOURS 31, 140; invariant 10).
 
-use super::{AuthMode, Backend, ConfigError, Extensions, Settings, Transport};
+use super::{AuthMode, Backend, ConfigError, CredentialSource, Extensions, Settings, Transport};
 
 /// Refuses a configuration that would not do what it says. Call it once, at start.
 pub fn check(settings: &Settings, extensions: &Extensions) -> Result<(), ConfigError> {
@@ -36,9 +36,9 @@ pub fn unsupported(settings: &Settings, extensions: &Extensions) -> Result<(), C
     for server in extensions.servers.values().filter(|server| server.enabled) {
         let at = format!("mcpServers.{}", server.name);
         let stdio = matches!(server.transport, Transport::Stdio { .. });
-        // On stdio these have no effect anywhere; that is a warning, not a promise broken (118, 120).
-        if let Some(source) = server.credentials.iter().find(|_| !stdio) {
-            return not_yet(&format!("{at}.{}", source.key()));
+        // On stdio it has no effect anywhere; that is a warning, not a promise broken.
+        if !stdio && server.credentials.contains(&CredentialSource::OAuth) {
+            return not_yet(&format!("{at}.oauth"));
         }
     }
     Ok(())

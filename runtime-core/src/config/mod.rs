@@ -1,5 +1,6 @@
 //! Configuration: `config.yaml` ([`Settings`]) and `extensions_config.json` ([`Extensions`]) (INTERFACE, BEHAVIOURS C, D, K).
 
+mod callers;
 mod canonical;
 mod check;
 mod drift;
@@ -17,6 +18,7 @@ mod source;
 mod transport;
 mod yaml;
 
+pub use callers::{ContextHeaders, OnMissing, Secrets, UserAuth};
 pub use check::{check, unsupported};
 pub use drift::{Drift, Frozen};
 pub use environment::Environment;
@@ -32,7 +34,7 @@ pub use settings::{
     GuardrailProvider, GuardrailSettings, MissingTool, ServerSettings, Settings, TaskSettings, ToolSearchSettings,
 };
 pub use source::{Content, Signature, Source};
-pub use transport::legal as is_legal_header_value;
+pub use transport::{is_reserved as is_reserved_header, legal as is_legal_header_value};
 
 /// A configuration that cannot be used; the message names the file and key, and never a secret's value (exit 78).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

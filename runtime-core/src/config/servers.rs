@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::environment::reference;
 use super::extensions::{DEFAULT_INIT_TIMEOUT, Definition};
 use super::{
-    ConfigError, CredentialSource, Environment, Extensions, Interceptor, ServerConfig, Transport, interceptor, routing,
-    transport,
+    ConfigError, ContextHeaders, CredentialSource, Environment, Extensions, Interceptor, ServerConfig, Transport,
+    UserAuth, interceptor, routing, transport,
 };
 use crate::task::Toolset;
 use crate::task::limits::{SERVER_NAME_MAX_CHARS, TASK_NAME_MAX_CHARS};
@@ -109,6 +109,7 @@ impl Extensions {
                     ));
                 }
                 self.warnings.extend(unset.iter().map(|warning| format!("{file}: {warning}")));
+                self.warnings.extend(about_credentials(&server).map(|warning| format!("{file}: {at}.{warning}")));
             }
             self.servers.insert(name.clone(), server);
         }
@@ -183,6 +184,20 @@ fn expand(value: &Value, at: &str, environment: &Environment, unset: &mut Vec<St
     }
 }
 
+/// What may surprise about a server's credentials, each beginning with its key.
+fn about_credentials(server: &ServerConfig) -> impl Iterator<Item = String> {
+    let unusable = server.user_auth.iter().flat_map(UserAuth::unusable).map(|user| {
+        format!("user_auth.users.{user} has a value that cannot be sent (not shown); calls for that user are refused")
+    });
+    let partly = server.headers_from_context.is_some() && !server.toolsets.is_empty();
+    let partly = partly.then(|| {
+        "headers_from_context is for submits and ordinary calls: status and cancel calls of task_toolsets come when the \
+         request is over, and go without these headers"
+            .to_owned()
+    });
+    unusable.chain(partly).collect::<Vec<_>>().into_iter()
+}
+
 /// Why a server is not taken.
 enum Unusable {
     /// The file cannot be loaded.
@@ -230,6 +245,8 @@ impl Reader<'_> {
         let tool_call_timeout = self.timeout("tool_call_timeout")?;
         let tool_name_prefix = self.flag("tool_name_prefix")?.unwrap_or(true);
         let credentials = self.credentials()?;
+        let user_auth = self.read("user_auth", UserAuth::read)?;
+        let headers_from_context = self.read("headers_from_context", ContextHeaders::read)?;
         let transport = match transport::read(self.members) {
             Ok(transport) => transport,
             // A server with tasks must not vanish silently (32).
@@ -249,6 +266,12 @@ impl Reader<'_> {
         server.tool_call_timeout = tool_call_timeout;
         server.max_concurrent_calls = max_concurrent_calls;
         server.toolsets = toolsets;
+        // A child process has no HTTP headers (118, 120).
+        if !matches!(server.transport, Transport::Stdio { .. }) {
+            let is_on = |source| credentials.contains(&source);
+            server.user_auth = user_auth.filter(|_| is_on(CredentialSource::UserAuth));
+            server.headers_from_context = headers_from_context.filter(|_| is_on(CredentialSource::HeadersFromContext));
+        }
         server.credentials = credentials;
         server.routing = routing;
         Ok(server)
@@ -297,6 +320,17 @@ impl Reader<'_> {
             }
         }
         Ok(on)
+    }
+
+    /// A member that is an object, as `read` has it.
+    fn read<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&Map<String, Value>) -> Result<T, String>,
+    ) -> Result<Option<T>, ConfigError> {
+        let Some(Value::Object(members)) = self.get(key) else { return Ok(None) };
+        let wrong = |what: String| ConfigError(format!("{}: {}.{key}{what}", self.file, self.at));
+        read(members).map(Some).map_err(wrong)
     }
 
     fn toolsets(&self, server: &str) -> Result<Vec<Toolset>, ConfigError> {

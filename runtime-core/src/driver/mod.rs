@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use http::{HeaderName, HeaderValue};
 use serde_json::value::RawValue;
 
 use crate::config::ServerConfig;
@@ -39,6 +40,8 @@ pub struct SubmitCall<'a> {
     pub arguments: &'a RawValue,
     /// Travels in `_meta`, the same again when a submit is resolved after a crash.
     pub idempotency_key: &'a str,
+    /// Headers from the request's secrets (120): they are here and nowhere else.
+    pub headers: &'a [(HeaderName, HeaderValue)],
 }
 
 /// Why a submit brought no handle.

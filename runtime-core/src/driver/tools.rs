@@ -99,7 +99,7 @@ impl Driver for ToolsDriver {
             tool,
             arguments: call.arguments,
             meta: &meta,
-            headers: &[],
+            headers: call.headers,
             scope: call.scope,
             deadline: Some(route.submit_deadline),
         };
@@ -165,6 +165,7 @@ fn failure(error: CallError) -> Failure {
         CallErrorKind::Connect | CallErrorKind::Transport => FailureKind::Transport,
         CallErrorKind::Timeout => FailureKind::Timeout,
         CallErrorKind::Auth => FailureKind::Auth,
+        CallErrorKind::Denied => FailureKind::Denied,
         CallErrorKind::Intercepted => FailureKind::Intercepted,
         // A JSON-RPC error is an answer: it says nothing of the task, and the server is alive.
         CallErrorKind::Protocol | CallErrorKind::Rpc => FailureKind::Protocol,

@@ -42,11 +42,13 @@ pub enum FailureKind {
     Internal,
     /// An interceptor refused the call, or could not be asked (139).
     Intercepted,
+    /// There was no credential to make the call with (118, 119).
+    Denied,
 }
 
 impl FailureKind {
     /// Every kind.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::ToolError,
         Self::Timeout,
         Self::Transport,
@@ -56,6 +58,7 @@ impl FailureKind {
         Self::Unroutable,
         Self::Internal,
         Self::Intercepted,
+        Self::Denied,
     ];
 
     /// The metric label.
@@ -64,7 +67,7 @@ impl FailureKind {
             Self::ToolError => "tool_error",
             Self::Timeout => "timeout",
             Self::Transport => "transport",
-            Self::Auth => "auth",
+            Self::Auth | Self::Denied => "auth",
             Self::Protocol => "protocol",
             Self::Breaker => "breaker",
             Self::Unroutable => "unroutable",

@@ -59,7 +59,7 @@ fn outcome<T>(result: &Result<T, CallError>) -> &'static str {
             CallErrorKind::Timeout => "timeout",
             // Interceptors are asked before a call; no session begins with one.
             CallErrorKind::Transport | CallErrorKind::Intercepted => "transport",
-            CallErrorKind::Auth => "auth",
+            CallErrorKind::Auth | CallErrorKind::Denied => "auth",
             CallErrorKind::Protocol => "protocol",
             CallErrorKind::Rpc => "rpc",
         },

@@ -1,5 +1,6 @@
 //! MCP servers as the daemon calls them: a small trait, one transport a file behind it.
 
+mod caller;
 mod changes;
 mod flight;
 mod http;
@@ -26,9 +27,11 @@ use indexmap::IndexMap;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
+pub use crate::config::Secrets;
 use crate::config::{ConfigError, Extensions, Interceptor as Configured, ServerConfig, Transport};
 
-pub use http::BODY_MAX_BYTES;
+use caller::{Credential, PerCaller};
+pub use http::{BODY_MAX_BYTES, Reach};
 use interceptor::{Chain, Endpoint, Interceptor, Interceptors};
 pub use metrics::Metrics;
 use opening::Opening;
@@ -52,7 +55,7 @@ pub struct ToolCall<'a> {
     /// Members for the request's `_meta`.
     pub meta: &'a [(&'a str, &'a str)],
     /// Headers for this call alone: HTTP headers in place of the server's own of that name, or `headers` in `_meta` of a
-    /// call to a child process (106).
+    /// call to a child process (106). They win over those of interceptors.
     pub headers: &'a [(HeaderName, HeaderValue)],
     /// On whose behalf.
     pub scope: &'a Scope,
@@ -78,6 +81,8 @@ pub enum CallErrorKind {
     Transport,
     /// 401 or 403.
     Auth,
+    /// There is no credential to make the call with (118); it was not sent.
+    Denied,
     /// The answer is no MCP answer, or larger than the cap.
     Protocol,
     /// A JSON-RPC error.
@@ -103,7 +108,9 @@ pub struct CallError {
 impl CallError {
     /// An error of this kind, without further knowledge of the server.
     pub fn new(kind: CallErrorKind, message: String) -> Self {
-        let maybe_executed = !matches!(kind, CallErrorKind::Connect | CallErrorKind::Auth | CallErrorKind::Intercepted);
+        use CallErrorKind::{Auth, Connect, Denied, Intercepted};
+
+        let maybe_executed = !matches!(kind, Connect | Auth | Denied | Intercepted);
         Self { kind, message, retry_after: None, maybe_executed }
     }
 
@@ -129,6 +136,12 @@ pub trait Upstream: Send + Sync {
 
     /// Every tool, raw, following cursors; brings a session up if need be, within `session_init_timeout`.
     async fn list_tools(&self) -> Result<Vec<Box<RawValue>>, CallError>;
+
+    /// The headers that a call carries for the secrets of its request; none where the server takes none from there (120).
+    /// An error says why the call must not be sent: it names keys, and never a value.
+    fn context_headers(&self, _secrets: &Secrets) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+        Ok(Vec::new())
+    }
 
     /// `text` without the credentials that are sent to this server (148): for what it said in its answers.
     fn scrub(&self, text: &str) -> String {
@@ -210,8 +223,10 @@ impl std::fmt::Debug for Upstreams {
 }
 
 /// Makes servers callable: what all of them share.
+#[derive(Clone)]
 pub struct Factory {
     clients: http::Clients,
+    reach: Reach,
     pool: Arc<stdio::Pool>,
     options: Options,
 }
@@ -227,6 +242,7 @@ impl Factory {
     pub fn new(options: &Options) -> Result<Self, ConfigError> {
         Ok(Self {
             clients: http::Clients::new()?,
+            reach: Reach::Anywhere,
             pool: Arc::new(stdio::Pool::new(options.max_stdio_sessions)),
             options: options.clone(),
         })
@@ -242,20 +258,33 @@ impl Factory {
             }
         }
         interceptors.extend(self.options.interceptors.of(&server.name));
-        Ok(Chain::wrap(&server.name, self.transport(server)?, interceptors))
+        let (factory, config, known) = (self.clone(), server.clone(), Arc::default());
+        let open = move |credential: &Credential| {
+            let transport = factory.transport(&config, credential, &known)?;
+            Ok(Chain::wrap(&config.name, transport, interceptors.clone()))
+        };
+        PerCaller::wrap(server, Box::new(open))
     }
 
-    fn transport(&self, server: &ServerConfig) -> Result<SharedUpstream, ConfigError> {
+    /// A way to the server with `credential` in place of its own headers; what is `known` of it is shared among its ways.
+    fn transport(
+        &self,
+        server: &ServerConfig,
+        credential: &Credential,
+        known: &Arc<http::Known>,
+    ) -> Result<SharedUpstream, ConfigError> {
         let metrics = self.options.metrics.as_ref().map(|all| all.of(&server.name, &server.transport));
         let opening =
             |scrubber| Opening { limit: server.session_init_timeout, scrubber, metrics: metrics.unwrap_or_default() };
         Ok(match &server.transport {
             Transport::Http { url, headers } => {
-                let (target, scrubber) = http::Target::new(&server.name, url, headers, &self.clients)?;
-                Arc::new(http::HttpUpstream::new(&server.name, target, opening(scrubber)))
+                let (target, scrubber) =
+                    http::Target::new(&server.name, url, headers, credential, (&self.clients, self.reach))?;
+                Arc::new(http::HttpUpstream::new(&server.name, target, opening(scrubber), known))
             }
             Transport::Sse { url, headers } => {
-                let (target, scrubber) = http::Target::new(&server.name, url, headers, &self.clients)?;
+                let (target, scrubber) =
+                    http::Target::new(&server.name, url, headers, credential, (&self.clients, self.reach))?;
                 Arc::new(http_sse::HttpSseUpstream::new(&server.name, target, opening(scrubber)))
             }
             Transport::Stdio { command, args, env, cwd } => {

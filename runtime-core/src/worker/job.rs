@@ -77,7 +77,10 @@ impl Job {
         let (now, policy, chance) = (context.now(), &context.policy, chance());
         // A call that was never made is no last cancel: the task waits for one, though not for ever (133).
         let given_up = policy.expires_at(task.created_at).is_some_and(|at| now >= at.saturating_add(MAX_WAIT_MS));
-        let held = matches!(failure.kind, FailureKind::Breaker | FailureKind::Unroutable | FailureKind::Intercepted);
+        let held = matches!(
+            failure.kind,
+            FailureKind::Breaker | FailureKind::Unroutable | FailureKind::Intercepted | FailureKind::Denied
+        );
         let called = given_up || !held;
         let mut change = match self {
             Self::Cancel => task.on_cancel_error(failure, now, policy, chance),
@@ -170,7 +173,14 @@ async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
     };
     let started = context.now();
     let scope = scope_of(task);
-    let call = SubmitCall { binding: &task.binding, scope: &scope, arguments: &arguments, idempotency_key: &task.id };
+    let call = SubmitCall {
+        binding: &task.binding,
+        scope: &scope,
+        arguments: &arguments,
+        idempotency_key: &task.id,
+        // A submit that took any kept no arguments, and is not repeated.
+        headers: &[],
+    };
     match context.driver.submit(call).await {
         Ok(remote_task_id) => {
             let handle = NewHandle {

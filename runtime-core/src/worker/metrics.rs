@@ -212,7 +212,8 @@ mod tests {
             };
             family.map_or(0, |family| family.get_metric().iter().filter(|one| of_server(one.get_label())).count())
         };
-        let reasons = FailureKind::ALL.len();
+        let reasons =
+            FailureKind::ALL.map(FailureKind::as_str).into_iter().collect::<std::collections::HashSet<_>>().len();
         let expected = [
             ("polls_total", OUTCOMES.len() + reasons),
             ("poll_retries_total", reasons),

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use reqwest::{Body, Client, Response, Url};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::{Clients, wire};
+use super::{Clients, Reach, wire};
 use crate::config::ConfigError;
 use crate::upstream::CallError;
 use crate::upstream::scrub::Scrubber;
@@ -19,16 +19,18 @@ pub(in crate::upstream) struct Target {
 }
 
 impl Target {
-    /// A target, and what takes its credentials out of texts.
+    /// A target, and what takes its credentials out of texts; `credential` is sent in place of static headers of that name,
+    /// whatever their case.
     pub(in crate::upstream) fn new(
         server: &str,
         url: &str,
         static_headers: &[(String, SecretString)],
-        clients: &Clients,
+        credential: &[(HeaderName, HeaderValue)],
+        (clients, reach): (&Clients, Reach),
     ) -> Result<(Self, Scrubber), ConfigError> {
         let wrong = |what: &str| ConfigError(format!("mcpServers.{server}.{what}"));
         let url: Url = url.parse().map_err(|_| wrong("url is not usable"))?;
-        let client = clients.of(&url);
+        let client = clients.within(reach, &url).ok_or_else(|| wrong("url has an address that is not public"))?;
         // The builder turns a user and a password in the URL into a header.
         let template = client.post(url).build().map_err(|_| wrong("url is not usable"))?;
         let url = template.url().clone();
@@ -39,6 +41,9 @@ impl Target {
                 .map_err(|_| wrong(&format!("headers.{name} cannot be sent")))?;
             value.set_sensitive(true);
             headers.insert(name, value);
+        }
+        for (name, value) in credential {
+            headers.insert(name, value.clone());
         }
         headers
             .entry(header::USER_AGENT)
