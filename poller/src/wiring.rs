@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mcp_taskd_core::catalog::{Live, LiveOptions, Tool, Withheld};
+use mcp_taskd_core::catalog::{Live, LiveOptions, Personal, Tool, Withheld};
 use mcp_taskd_core::clock::{Clock, SystemClock};
 use mcp_taskd_core::config::{
     self, Backend, ConfigError, Environment, Extensions, LoadOptions, Secrets, Settings, Source,
@@ -14,7 +14,7 @@ use mcp_taskd_core::runtime;
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
 use mcp_taskd_core::store::{SharedState, SharedStore, StoreError, StoreErrorKind};
-use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Factory, Scope, ToolCall};
+use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Connections, Factory, Scope, SharedUpstream, ToolCall};
 use secrecy::ExposeSecret as _;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -154,6 +154,8 @@ pub struct Runtime {
     pub tools: Arc<dyn Tools>,
     /// The catalogue behind them, which follows the extensions file.
     pub live: Arc<Live>,
+    /// What users connect to themselves.
+    pub personal: Arc<Personal>,
     /// The store's time.
     pub clock: Arc<dyn Clock>,
     /// How long ago the worker loop last ran.
@@ -180,6 +182,7 @@ pub async fn start(
     let sessions = upstream::Metrics::register(metrics, extensions).map_err(anyhow::Error::from)?;
     let factory = Factory::new(&upstream::Options { metrics: Some(sessions), ..upstream::Options::new(&state_dir) })?;
     let options = LiveOptions { source: source.clone(), settings: settings.clone(), shared: backing.shared() };
+    let personal = Arc::new(Personal::new(&state_dir, settings, &source.environment, &factory));
     let live = Arc::new(Live::new(extensions, factory, options, metrics)?);
     let upstreams = live.upstreams();
     let servers = extensions
@@ -187,21 +190,23 @@ pub async fn start(
         .values()
         .filter_map(|server| Some((server.clone(), Arc::clone(upstreams.find(&server.name)?))));
     let process = runtime::Process { role: role.to_owned(), polls, state_dir };
-    let core =
-        runtime::Runtime::start(&settings.mcp_tasks, process, SharedStore::clone(&backing.store), servers, metrics)
-            .await
-            .map_err(|error| match error {
-                runtime::StartError::Store(error) => error.into(),
-                error @ runtime::StartError::Metrics(_) => Failure::from(anyhow::Error::from(error)),
-            })?;
+    let connections = Arc::clone(&personal) as Arc<dyn Connections>;
+    let store = SharedStore::clone(&backing.store);
+    let core = runtime::Runtime::start_with(connections, &settings.mcp_tasks, process, store, servers, metrics)
+        .await
+        .map_err(|error| match error {
+        runtime::StartError::Store(error) => error.into(),
+        error @ runtime::StartError::Metrics(_) => Failure::from(anyhow::Error::from(error)),
+    })?;
     let worker = core.service().worker().clone();
     let leased = worker.clone();
     let clock = worker.clock();
     let grace = Duration::from_secs(settings.server.shutdown_grace_seconds).saturating_sub(CLOSING);
     Ok(Runtime {
         tasks: Arc::new(core.service().clone()),
-        tools: Arc::new(Discovered(Arc::clone(&live))),
+        tools: Arc::new(Discovered { live: Arc::clone(&live), personal: Arc::clone(&personal) }),
         live,
+        personal,
         clock,
         pulse: Some(Box::new(move || worker.since_beat())),
         lease: Some(Box::new(move || leased.is_leased())),
@@ -214,41 +219,60 @@ impl Runtime {
     /// Drains: releases what is held, waits for open submits, marks the worker dead, ends upstream sessions.
     pub async fn drain(self) {
         self.core.shutdown(self.grace).await;
-        self.live.close().await;
+        tokio::join!(self.live.close(), self.personal.close());
     }
 }
 
-/// The catalogue, and the way to the servers behind it.
-struct Discovered(Arc<Live>);
+/// The catalogue, users' own tools beside it, and the way to the servers behind them.
+struct Discovered {
+    live: Arc<Live>,
+    personal: Arc<Personal>,
+}
+
+impl Discovered {
+    /// The way to a tool's server for a user.
+    fn upstream(&self, server: &str, user_id: &str) -> std::result::Result<SharedUpstream, CallError> {
+        if let Some(upstream) = self.live.upstream(server) {
+            return Ok(upstream);
+        }
+        let found = self.personal.find(server, user_id).map(|connected| connected.upstream);
+        // Whoever has no such connection is told no more than that.
+        found.map_err(|_| CallError::new(CallErrorKind::Connect, format!("server {server:?} is not configured")))
+    }
+}
 
 #[async_trait]
 impl Tools for Discovered {
-    async fn tools(&self) -> Vec<Arc<Tool>> {
-        self.0.view().await.tools.clone()
+    async fn tools(&self, user_id: &str) -> Vec<Arc<Tool>> {
+        let (view, own) = tokio::join!(self.live.view(), self.personal.tools(user_id));
+        view.tools.iter().cloned().chain(own).collect()
     }
 
-    async fn find(&self, name: &str) -> Option<Arc<Tool>> {
-        self.0.find(name).await
+    async fn find(&self, user_id: &str, name: &str) -> Option<Arc<Tool>> {
+        match self.live.find(name).await {
+            Some(tool) => Some(tool),
+            None => self.personal.find_tool(user_id, name).await,
+        }
     }
 
     async fn problems(&self) -> Vec<String> {
-        self.0.view().await.problems.clone()
+        self.live.view().await.problems.clone()
     }
 
     fn last_problems(&self) -> Vec<String> {
-        self.0.last_view().problems.clone()
+        self.live.last_view().problems.clone()
     }
 
     fn last_withheld(&self) -> Vec<Withheld> {
-        self.0.last_view().withheld.clone()
+        self.live.last_view().withheld.clone()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
-        self.0.changes()
+        self.live.changes()
     }
 
-    fn allows_submit(&self, server: &str, task: &str) -> bool {
-        self.0.allows_submit(server, task)
+    fn allows_submit(&self, server: &str, user_id: &str, task: &str) -> bool {
+        self.live.allows_submit(server, task) && self.personal.allows_submit(server, user_id, task)
     }
 
     async fn call(
@@ -258,9 +282,7 @@ impl Tools for Discovered {
         scope: &Scope,
         secrets: &Secrets,
     ) -> std::result::Result<Box<RawValue>, CallError> {
-        let Some(upstream) = self.0.upstream(&tool.server) else {
-            return Err(CallError::new(CallErrorKind::Connect, format!("server {:?} is not configured", tool.server)));
-        };
+        let upstream = self.upstream(&tool.server, &scope.user_id)?;
         let headers = upstream.context_headers(secrets).map_err(|why| CallError::new(CallErrorKind::Denied, why))?;
         // An ordinary call has no deadline of the daemon's own but for `tool_call_timeout` on stdio (109), which the
         // transport sees to.

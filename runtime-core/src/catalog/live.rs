@@ -273,7 +273,7 @@ impl Live {
 }
 
 /// Runs what reads or writes files where it blocks nobody.
-async fn blocking<T: Send + 'static, E: From<ConfigError> + Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static, E: From<ConfigError> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {
     match tokio::task::spawn_blocking(work).await {

@@ -42,6 +42,15 @@ const SERVER_KEYS: [&str; 20] = [
 impl Extensions {
     /// Reads the text of a file; `path` is for messages.
     pub fn parse(text: &str, path: &Path, environment: &Environment) -> Result<Self, ConfigError> {
+        Self::read(text, path, Some(environment))
+    }
+
+    /// Reads a text in which `$NAME` stands for itself.
+    pub(super) fn parse_literal(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        Self::read(text, path, None)
+    }
+
+    fn read(text: &str, path: &Path, environment: Option<&Environment>) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
         let document: Value = serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| {
             ConfigError(format!(
@@ -70,7 +79,7 @@ impl Extensions {
         Ok(loaded)
     }
 
-    fn servers(&mut self, value: &Value, environment: &Environment, file: &str) -> Result<(), ConfigError> {
+    fn servers(&mut self, value: &Value, environment: Option<&Environment>, file: &str) -> Result<(), ConfigError> {
         let servers = match value {
             Value::Null => return Ok(()),
             Value::Object(servers) => servers,
@@ -116,7 +125,12 @@ impl Extensions {
         Ok(())
     }
 
-    fn interceptors(&mut self, value: &Value, environment: &Environment, file: &str) -> Result<(), ConfigError> {
+    fn interceptors(
+        &mut self,
+        value: &Value,
+        environment: Option<&Environment>,
+        file: &str,
+    ) -> Result<(), ConfigError> {
         let raw = match value {
             Value::Null => &[],
             Value::Array(entries) => &entries[..],
@@ -156,11 +170,12 @@ fn kind(error: &serde_json::Error) -> &'static str {
     }
 }
 
-/// `$NAME` as the variable's value, at any depth (77).
-fn expand(value: &Value, at: &str, environment: &Environment, unset: &mut Vec<String>) -> Value {
+/// `$NAME` as the variable's value, at any depth (77); as it stands where there is no environment.
+fn expand(value: &Value, at: &str, environment: Option<&Environment>, unset: &mut Vec<String>) -> Value {
+    let Some(variables) = environment else { return value.clone() };
     match value {
         Value::String(text) => match reference(text) {
-            Some(name) => environment.get(name).map_or_else(
+            Some(name) => variables.get(name).map_or_else(
                 || {
                     unset.push(format!("{at}: environment variable {name} is not set; using an empty string"));
                     Value::String(String::new())

@@ -19,7 +19,7 @@ use crate::store::{
 };
 use crate::task::json::hash_canonical;
 use crate::task::limits::{CALLER_ID_MAX_CHARS, KEPT_ARGUMENTS_MAX_BYTES};
-use crate::task::{Binding, Json, Outcome, Status, TaskRecord, Tracked};
+use crate::task::{Binding, Json, Outcome, Status, TaskRecord, Tracked, server_label};
 use crate::upstream::Scope;
 use crate::worker::OpenIntent;
 
@@ -50,7 +50,7 @@ impl Service {
     /// A repeated idempotency key waits for the first call and returns its task.
     pub async fn submit(&self, submit: Submit) -> Result<Submitted, ServiceError> {
         validate(&submit)?;
-        let route = self.routes.find(&submit.server).ok_or_else(|| {
+        let route = self.routes.route(&submit.server, &submit.user_id).map_err(|_| {
             ServiceError::NotFound(format!("no server {:?} with task toolsets is configured", submit.server))
         })?;
         let toolset = route.toolsets.iter().find(|toolset| toolset.name == submit.task).ok_or_else(|| {
@@ -58,7 +58,7 @@ impl Service {
         })?;
         // Before anything is written: a request that cannot be sent leaves no trace (120).
         let headers = route.upstream.context_headers(&submit.secrets).map_err(ServiceError::Invalid)?;
-        let patience = intent_deadline(route);
+        let patience = intent_deadline(&route);
         let binding = Arc::new(Binding {
             server_name: submit.server.clone(),
             driver: TOOLS.to_owned(),
@@ -210,7 +210,7 @@ impl Service {
             Err(ServiceError::OutcomeUnknown { .. }) => "unknown",
             Err(_) => "refused",
         };
-        self.metrics.tasks_submitted.with_label_values(&[&intent.binding.server_name, outcome]).inc();
+        self.metrics.tasks_submitted.with_label_values(&[server_label(&intent.binding.server_name), outcome]).inc();
         tracing::info!(task.id = %intent.id, server = %intent.binding.server_name, outcome, "submit ended");
         result
     }

@@ -19,6 +19,8 @@ pub mod code {
     pub const SUBMIT_OUTCOME_UNKNOWN: &str = "submit_outcome_unknown";
     /// The server does not know the task any more (11).
     pub const TASK_NOT_FOUND: &str = "task_not_found";
+    /// The personal connection that the task is on was changed, switched off or deleted (50).
+    pub const CONNECTION_GONE: &str = "connection_gone";
 }
 
 /// How a call failed; the label of `polls_total` and `poll_retries_total`.

@@ -4,6 +4,7 @@ use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use super::{CallError, CallErrorKind};
 use crate::config::{Extensions, Transport};
+use crate::task::server_label;
 
 /// The metrics of all servers; cheap to clone.
 #[derive(Debug, Clone)]
@@ -43,7 +44,7 @@ impl Metrics {
     }
 
     pub(super) fn of(&self, server: &str, transport: &Transport) -> ServerMetrics {
-        let (server, transport) = (server.to_owned(), label(transport));
+        let (server, transport) = (server_label(server).to_owned(), label(transport));
         let sessions = self.sessions.with_label_values(&[server.as_str(), transport]);
         ServerMetrics(Some(Counted { server, transport, sessions, opened: self.opened.clone() }))
     }

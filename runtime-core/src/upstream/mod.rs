@@ -2,6 +2,7 @@
 
 mod caller;
 mod changes;
+mod connections;
 mod flight;
 mod http;
 mod http_sse;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use ::http::{HeaderName, HeaderValue};
 use async_trait::async_trait;
 use indexmap::IndexMap;
+use secrecy::SecretString;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
@@ -31,10 +33,12 @@ pub use crate::config::Secrets;
 use crate::config::{ConfigError, Extensions, Interceptor as Configured, ServerConfig, Transport};
 
 use caller::{Credential, PerCaller};
+pub use connections::{Connected, Connections, NotConnected};
 pub use http::{BODY_MAX_BYTES, Reach};
 use interceptor::{Chain, Endpoint, Interceptor, Interceptors};
 pub use metrics::Metrics;
 use opening::Opening;
+use scrub::Scrubber;
 
 /// On whose behalf a call is made; sessions of a stdio server belong to one (102).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -248,6 +252,18 @@ impl Factory {
         })
     }
 
+    /// The same for what users connect to: without the program's own interceptors, which may add what is the deployment's.
+    #[must_use]
+    pub fn for_users(&self) -> Self {
+        Self { options: Options { interceptors: Interceptors::default(), ..self.options.clone() }, ..self.clone() }
+    }
+
+    /// The same for servers within `reach`.
+    #[must_use]
+    pub fn within(&self, reach: Reach) -> Self {
+        Self { reach, ..self.clone() }
+    }
+
     /// Makes a server of `extensions` callable, behind instances of its own of the interceptors there and those of the
     /// program (127); connects to it with its first call.
     pub fn open(&self, server: &ServerConfig, extensions: &Extensions) -> Result<SharedUpstream, ConfigError> {
@@ -278,13 +294,11 @@ impl Factory {
             |scrubber| Opening { limit: server.session_init_timeout, scrubber, metrics: metrics.unwrap_or_default() };
         Ok(match &server.transport {
             Transport::Http { url, headers } => {
-                let (target, scrubber) =
-                    http::Target::new(&server.name, url, headers, credential, (&self.clients, self.reach))?;
+                let (target, scrubber) = self.target(server, url, headers, credential)?;
                 Arc::new(http::HttpUpstream::new(&server.name, target, opening(scrubber), known))
             }
             Transport::Sse { url, headers } => {
-                let (target, scrubber) =
-                    http::Target::new(&server.name, url, headers, credential, (&self.clients, self.reach))?;
+                let (target, scrubber) = self.target(server, url, headers, credential)?;
                 Arc::new(http_sse::HttpSseUpstream::new(&server.name, target, opening(scrubber)))
             }
             Transport::Stdio { command, args, env, cwd } => {
@@ -293,6 +307,19 @@ impl Factory {
                 Arc::new(stdio::StdioUpstream::new(launch, opening, server.tool_call_timeout, &self.pool))
             }
         })
+    }
+
+    /// Where a way to a server leads, and what it sends there.
+    fn target(
+        &self,
+        server: &ServerConfig,
+        url: &str,
+        headers: &[(String, SecretString)],
+        credential: &Credential,
+    ) -> Result<(http::Target, Scrubber), ConfigError> {
+        let (target, scrubber) = http::Target::new(&server.name, url, headers, (&self.clients, self.reach))?;
+        let (target, own) = target.with_credential(credential);
+        Ok((target, scrubber.with(&own)))
     }
 
     /// The enabled servers of `extensions`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Context;
 use crate::contract::{CancelReading, Refusal, StatusReading};
-use crate::driver::{SubmitCall, SubmitFailure, scope_of};
+use crate::driver::{NoRoute, SubmitCall, SubmitFailure, scope_of};
 use crate::store::{NewHandle, Recorded, WorkerId};
 use crate::task::schedule::{Chance, MAX_WAIT_MS};
 use crate::task::{Change, Decision, Failure, FailureKind, Status, Tracked};
@@ -149,8 +149,12 @@ async fn cancel(context: &Context, task: &Tracked, expiring: bool) -> Done {
 /// Resolves an intent whose process died between the insert and the record (DESIGN, Submit without orphans).
 async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
     let unknown = |why: &str| decided(task.on_submit_unknown(why, context.now()));
-    if let Err(why) = context.routes.can_drive(&task.binding) {
-        return Job::Resolve.done(context, task, Failure::new(FailureKind::Unroutable, why));
+    match context.routes.drive(&task.binding, &task.user_id) {
+        Ok(_) => {}
+        Err(NoRoute::Gone(why)) => return unknown(&why),
+        Err(NoRoute::Elsewhere(why)) => {
+            return Job::Resolve.done(context, task, Failure::new(FailureKind::Unroutable, why));
+        }
     }
     let record = match context.store.find_task(&task.id, None, None).await {
         Ok(record) => record,

@@ -8,6 +8,7 @@ mod databases;
 mod fleet;
 mod interceptors;
 mod kills;
+mod personal;
 mod polling;
 mod servers;
 mod shutdown;

@@ -19,13 +19,11 @@ pub(in crate::upstream) struct Target {
 }
 
 impl Target {
-    /// A target, and what takes its credentials out of texts; `credential` is sent in place of static headers of that name,
-    /// whatever their case.
+    /// A target, and what takes its credentials out of texts.
     pub(in crate::upstream) fn new(
         server: &str,
         url: &str,
         static_headers: &[(String, SecretString)],
-        credential: &[(HeaderName, HeaderValue)],
         (clients, reach): (&Clients, Reach),
     ) -> Result<(Self, Scrubber), ConfigError> {
         let wrong = |what: &str| ConfigError(format!("mcpServers.{server}.{what}"));
@@ -42,9 +40,6 @@ impl Target {
             value.set_sensitive(true);
             headers.insert(name, value);
         }
-        for (name, value) in credential {
-            headers.insert(name, value.clone());
-        }
         headers
             .entry(header::USER_AGENT)
             .or_insert(HeaderValue::from_static(concat!("mcp-taskd/", env!("CARGO_PKG_VERSION"))));
@@ -54,6 +49,15 @@ impl Target {
         let sent = headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap_or_default()));
         let scrubber = Scrubber::new(sent.chain(query.iter().map(|(name, value)| (name.as_str(), value.as_str()))));
         Ok((Self { client, url, headers }, scrubber))
+    }
+
+    /// The same with `credential` in place of headers of that name, whatever their case (122), and what takes it out of texts.
+    pub(in crate::upstream) fn with_credential(mut self, credential: &[(HeaderName, HeaderValue)]) -> (Self, Scrubber) {
+        for (name, value) in credential {
+            self.headers.insert(name, value.clone());
+        }
+        let sent = credential.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap_or_default()));
+        (self, Scrubber::new(sent))
     }
 
     /// Sends a message to `url`; the answer is still to be read.
