@@ -8,10 +8,12 @@ use async_trait::async_trait;
 use mcp_taskd_core::catalog::{Live, LiveOptions, Tool, Withheld};
 use mcp_taskd_core::clock::{Clock, SystemClock};
 use mcp_taskd_core::config::{self, Backend, ConfigError, Environment, Extensions, LoadOptions, Settings, Source};
+use mcp_taskd_core::credentials::{Chains, Keys};
 use mcp_taskd_core::runtime;
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
-use mcp_taskd_core::store::{SharedState, SharedStore, StoreError, StoreErrorKind};
+use mcp_taskd_core::store::{SharedState, SharedStore, StoreError, StoreErrorKind, TokenChains};
+use mcp_taskd_core::upstream::oauth::ChainStore;
 use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Factory, Scope, ToolCall};
 use secrecy::ExposeSecret as _;
 use serde_json::value::RawValue;
@@ -136,6 +138,13 @@ impl Backing {
         self.sql.clone().map(|sql| -> Arc<dyn SharedState> { Arc::new(sql) })
     }
 
+    /// Where chains of OAuth tokens are kept; in the process alone where nothing survives it.
+    fn chains(&self, settings: &Settings) -> Option<Arc<dyn ChainStore>> {
+        let rows: Arc<dyn TokenChains> = Arc::new(self.sql.clone()?);
+        let keys = Keys::new(&settings.credentials_keys, &settings.server.state_dir);
+        Some(Arc::new(Chains::new(rows, keys)))
+    }
+
     /// Closes the connections.
     pub async fn close(&self) {
         if let Some(sql) = &self.sql {
@@ -176,7 +185,11 @@ pub async fn start(
     let state_dir = settings.server.state_dir.clone();
     create(&state_dir, "server.state_dir")?;
     let sessions = upstream::Metrics::register(metrics, extensions).map_err(anyhow::Error::from)?;
-    let factory = Factory::new(&upstream::Options { metrics: Some(sessions), ..upstream::Options::new(&state_dir) })?;
+    let factory = Factory::new(&upstream::Options {
+        metrics: Some(sessions),
+        chains: backing.chains(settings),
+        ..upstream::Options::new(&state_dir)
+    })?;
     let options = LiveOptions { source: source.clone(), settings: settings.clone(), shared: backing.shared() };
     let live = Arc::new(Live::new(extensions, factory, options, metrics)?);
     let upstreams = live.upstreams();

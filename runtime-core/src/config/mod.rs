@@ -2,12 +2,14 @@
 
 mod canonical;
 mod check;
+mod credentials;
 mod drift;
 pub mod edit;
 mod environment;
 mod extensions;
 mod interceptor;
 mod load;
+mod oauth;
 mod redact;
 mod routing;
 mod schema;
@@ -23,6 +25,7 @@ pub use environment::Environment;
 pub use extensions::{CredentialSource, Definition, Extensions, ServerConfig, Transport};
 pub use interceptor::{HttpInterceptor, Interceptor, OnError};
 pub use load::{LoadOptions, Loaded};
+pub use oauth::{Grant, OAuth};
 pub use redact::MASK;
 pub(crate) use redact::is_secret;
 pub use routing::{RoutingConfig, RoutingFields, RoutingMode};

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::environment::reference;
 use super::extensions::{DEFAULT_INIT_TIMEOUT, Definition};
 use super::{
-    ConfigError, CredentialSource, Environment, Extensions, Interceptor, ServerConfig, Transport, interceptor, routing,
-    transport,
+    ConfigError, CredentialSource, Environment, Extensions, Interceptor, OAuth, ServerConfig, Transport, interceptor,
+    oauth, routing, transport,
 };
 use crate::task::Toolset;
 use crate::task::limits::{SERVER_NAME_MAX_CHARS, TASK_NAME_MAX_CHARS};
@@ -230,16 +230,23 @@ impl Reader<'_> {
         let tool_call_timeout = self.timeout("tool_call_timeout")?;
         let tool_name_prefix = self.flag("tool_name_prefix")?.unwrap_or(true);
         let credentials = self.credentials()?;
-        let transport = match transport::read(self.members) {
-            Ok(transport) => transport,
-            // A server with tasks must not vanish silently (32).
-            Err(why) if enabled && !toolsets.is_empty() => {
-                return Err(Unusable::Load(ConfigError(format!(
-                    "{}: {} has task_toolsets, but {why}",
-                    self.file, self.at
-                ))));
+        let unusable = |why: String| {
+            if enabled && !toolsets.is_empty() {
+                // A server with tasks must not vanish silently (32).
+                let error = format!("{}: {} has task_toolsets, but {why}", self.file, self.at);
+                return Unusable::Load(ConfigError(error));
             }
-            Err(why) => return Err(Unusable::Skip(why)),
+            Unusable::Skip(why)
+        };
+        let transport = transport::read(self.members).map_err(unusable)?;
+        let has_oauth = credentials.contains(&CredentialSource::OAuth) && !matches!(transport, Transport::Stdio { .. });
+        let oauth = if has_oauth {
+            Some(self.oauth(warnings).map_err(|wrong| match wrong {
+                oauth::Wrong::Key(key, what) => self.error(&key, what).into(),
+                oauth::Wrong::Missing(why) => unusable(why),
+            })?)
+        } else {
+            None
         };
         let mut server = ServerConfig::new(name, transport);
         server.enabled = enabled;
@@ -250,6 +257,7 @@ impl Reader<'_> {
         server.max_concurrent_calls = max_concurrent_calls;
         server.toolsets = toolsets;
         server.credentials = credentials;
+        server.oauth = oauth;
         server.routing = routing;
         Ok(server)
     }
@@ -297,6 +305,15 @@ impl Reader<'_> {
             }
         }
         Ok(on)
+    }
+
+    fn oauth(&self, warnings: &mut Vec<String>) -> Result<OAuth, oauth::Wrong> {
+        let none = Map::new();
+        let members = self.get("oauth").and_then(Value::as_object).unwrap_or(&none);
+        warnings.extend(oauth::unknown(members).map(|key| {
+            format!("{}: {}.oauth.{key} is not a known key; it is kept and has no effect", self.file, self.at)
+        }));
+        oauth::read(members)
     }
 
     fn toolsets(&self, server: &str) -> Result<Vec<Toolset>, ConfigError> {

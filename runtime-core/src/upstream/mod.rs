@@ -8,6 +8,7 @@ pub mod interceptor;
 mod jsonrpc;
 mod list;
 mod metrics;
+pub mod oauth;
 mod opening;
 #[doc(hidden)]
 pub mod parse;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use ::http::{HeaderName, HeaderValue};
 use async_trait::async_trait;
 use indexmap::IndexMap;
+use secrecy::SecretString;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
@@ -32,6 +34,7 @@ pub use http::BODY_MAX_BYTES;
 use interceptor::{Chain, Endpoint, Interceptor, Interceptors};
 pub use metrics::Metrics;
 use opening::Opening;
+use scrub::Scrubber;
 
 /// On whose behalf a call is made; sessions of a stdio server belong to one (102).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -166,13 +169,15 @@ pub struct Options {
     pub metrics: Option<Metrics>,
     /// Interceptors of the program's own; they see a call after those of `mcpInterceptors`.
     pub interceptors: Interceptors,
+    /// Where chains of OAuth refresh tokens are kept; without it they live in the process alone (116).
+    pub chains: Option<Arc<dyn oauth::ChainStore>>,
 }
 
 impl Options {
     /// The daemon's own bounds, and no metrics.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
         let interceptors = Interceptors::default();
-        Self { state_dir: state_dir.into(), max_stdio_sessions: 256, metrics: None, interceptors }
+        Self { state_dir: state_dir.into(), max_stdio_sessions: 256, metrics: None, interceptors, chains: None }
     }
 }
 
@@ -213,6 +218,7 @@ impl std::fmt::Debug for Upstreams {
 pub struct Factory {
     clients: http::Clients,
     pool: Arc<stdio::Pool>,
+    tokens: oauth::Sources,
     options: Options,
 }
 
@@ -228,6 +234,10 @@ impl Factory {
         Ok(Self {
             clients: http::Clients::new()?,
             pool: Arc::new(stdio::Pool::new(options.max_stdio_sessions)),
+            tokens: oauth::Sources::new(
+                options.chains.clone(),
+                options.metrics.as_ref().map(|metrics| metrics.oauth.clone()),
+            ),
             options: options.clone(),
         })
     }
@@ -251,11 +261,11 @@ impl Factory {
             |scrubber| Opening { limit: server.session_init_timeout, scrubber, metrics: metrics.unwrap_or_default() };
         Ok(match &server.transport {
             Transport::Http { url, headers } => {
-                let (target, scrubber) = http::Target::new(&server.name, url, headers, &self.clients)?;
+                let (target, scrubber) = self.target(server, url, headers)?;
                 Arc::new(http::HttpUpstream::new(&server.name, target, opening(scrubber)))
             }
             Transport::Sse { url, headers } => {
-                let (target, scrubber) = http::Target::new(&server.name, url, headers, &self.clients)?;
+                let (target, scrubber) = self.target(server, url, headers)?;
                 Arc::new(http_sse::HttpSseUpstream::new(&server.name, target, opening(scrubber)))
             }
             Transport::Stdio { command, args, env, cwd } => {
@@ -264,6 +274,31 @@ impl Factory {
                 Arc::new(stdio::StdioUpstream::new(launch, opening, server.tool_call_timeout, &self.pool))
             }
         })
+    }
+
+    /// Where a server's requests go, with the server's tokens where it has OAuth.
+    fn target(
+        &self,
+        server: &ServerConfig,
+        url: &str,
+        headers: &[(String, SecretString)],
+    ) -> Result<(http::Target, Scrubber), ConfigError> {
+        let (target, scrubber) = http::Target::new(&server.name, url, headers, &self.clients)?;
+        let Some(config) = &server.oauth else { return Ok((target, scrubber)) };
+        let tokens = self.tokens.open(&server.name, config, &self.clients)?;
+        let scrubber = scrubber.with(tokens.scrubber());
+        Ok((target.with_tokens(tokens), scrubber))
+    }
+
+    /// Forgets the stored OAuth tokens of all servers but these, as far as that can be done now (116).
+    pub async fn retain_tokens(&self, servers: &[String]) {
+        self.tokens.retain(servers).await;
+    }
+
+    /// Waits for refreshes of OAuth tokens that are under way, and stores what they bring: an answer that is not stored may be
+    /// the end of a chain.
+    pub async fn settle(&self) {
+        self.tokens.settle().await;
     }
 
     /// The enabled servers of `extensions`.
