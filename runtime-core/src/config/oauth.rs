@@ -122,8 +122,8 @@ fn digest(parts: &[Option<&str>]) -> String {
 pub(super) enum Wrong {
     /// A member that nobody could mean so: its key below the server, and what it must be.
     Key(String, &'static str),
-    /// What is needed and is not there, perhaps because a variable is not set: why the server cannot be used.
-    Missing(String),
+    /// What is needed and cannot be used, perhaps because a variable is not set: its key below the server, and why.
+    Needed(String, String),
 }
 
 /// The keys that mean nothing.
@@ -134,9 +134,9 @@ pub(super) fn unknown(members: &Map<String, Value>) -> impl Iterator<Item = &Str
 /// What `members` say.
 pub(super) fn read(members: &Map<String, Value>) -> Result<OAuth, Wrong> {
     let reader = Reader(members);
-    let token_url = reader.text("token_url")?.ok_or_else(|| missing("token_url", "it"))?;
+    let token_url = reader.text("token_url")?.ok_or_else(|| missing("token_url", "oauth"))?;
     if !is_web_address(&token_url) {
-        return Err(Wrong::Missing("its oauth.token_url is no http or https URL".to_owned()));
+        return Err(Wrong::Needed("oauth.token_url".to_owned(), "is no http or https URL".to_owned()));
     }
     let client_id = reader.text("client_id")?;
     let client_secret = reader.text("client_secret")?;
@@ -177,7 +177,7 @@ fn wrong(key: &str, what: &'static str) -> Wrong {
 }
 
 fn missing(key: &str, needed_by: &str) -> Wrong {
-    Wrong::Missing(format!("its oauth.{key} is missing or empty, and {needed_by} needs one"))
+    Wrong::Needed(format!("oauth.{key}"), format!("is missing or empty, and {needed_by} needs it"))
 }
 
 fn is_web_address(text: &str) -> bool {

@@ -78,11 +78,11 @@ fn missing_credentials_are_found_before_any_request_and_leave_out_only_their_ser
         let loaded = load(&server).unwrap();
         assert!(!loaded.servers.contains_key("s") && loaded.servers.contains_key("other"));
         let warning = loaded.warnings.iter().find(|warning| warning.contains("mcpServers.s is skipped")).unwrap();
-        assert!(warning.contains(&format!("oauth.{key}")) && !warning.contains("hunter2"), "{warning}");
+        assert!(warning.contains(&format!("mcpServers.s.oauth.{key}")) && !warning.contains("hunter2"), "{warning}");
         let mut tasks = server;
         tasks["task_toolsets"] = json!([{"name": "r", "submit_tool": "a", "status_tool": "b", "cancel_tool": "c"}]);
         let error = load(&tasks).unwrap_err();
-        assert!(error.contains("mcpServers.s") && error.contains(&format!("oauth.{key}")), "32: {error}");
+        assert!(error.contains(&format!("mcpServers.s.oauth.{key}")), "32: {error}");
     }
 }
 

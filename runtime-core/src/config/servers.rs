@@ -243,7 +243,7 @@ impl Reader<'_> {
         let oauth = if has_oauth {
             Some(self.oauth(warnings).map_err(|wrong| match wrong {
                 oauth::Wrong::Key(key, what) => self.error(&key, what).into(),
-                oauth::Wrong::Missing(why) => unusable(why),
+                oauth::Wrong::Needed(key, why) => unusable(format!("{}.{key} {why}", self.at)),
             })?)
         } else {
             None

@@ -54,12 +54,20 @@ pub enum Content {
 #[error("{0}")]
 pub struct Unkept(pub String);
 
+/// See [`ChainStore::lease`].
+const LEASE: Duration = Duration::from_secs(30);
+
 /// Keeps chains where all processes of a fleet find them.
 ///
 /// The right to refresh a chain is a lease: it is given to one holder at a time, and ends by itself. No call may hold a lock
 /// beyond its own answer.
 #[async_trait]
 pub trait ChainStore: std::fmt::Debug + Send + Sync {
+    /// How long the right to refresh is given for; it is renewed three times in that while a request runs.
+    fn lease(&self) -> Duration {
+        LEASE
+    }
+
     /// The chain as it is; `None` where nothing is known of it.
     async fn find(&self, chain: &ChainId) -> Result<Option<Kept>, Unkept>;
 

@@ -35,6 +35,8 @@ pub(super) struct Held {
     pub(super) version: i64,
     /// As whom it is still to be saved; none where there is nothing to save.
     pub(super) unsaved: Option<String>,
+    /// Whether it may be used: what continues the chain is stored, or that was tried.
+    pub(super) ready: bool,
     /// Whether the server has refused it.
     pub(super) refused: bool,
     /// Whether it was asked for because the server had refused the one before.
@@ -78,9 +80,9 @@ impl State {
     /// The token, where it was asked for with `request` and is good for longer than `margin`.
     pub(super) fn find(&self, request: &str, margin: Duration) -> Option<Token> {
         let held = self.read();
-        let good = held
-            .as_ref()
-            .filter(|held| !held.refused && held.request == request && held.expires > now().saturating_add(margin));
+        let good = held.as_ref().filter(|held| {
+            held.ready && !held.refused && held.request == request && held.expires > now().saturating_add(margin)
+        });
         good.map(|held| held.token.clone())
     }
 
@@ -103,6 +105,13 @@ impl State {
         self.lost.store(false, Ordering::Relaxed);
         *self.write() = Some(held);
         token
+    }
+
+    /// Lets a token be used.
+    pub(super) fn announce(&self, token: &Token) {
+        if let Some(held) = self.write().as_mut().filter(|held| held.token.serial == token.serial) {
+            held.ready = true;
+        }
     }
 
     /// Takes note that the server took this token.

@@ -15,10 +15,6 @@ use super::metrics::Outcome;
 use super::source::Inner;
 use crate::config::Grant;
 
-/// How long the right to refresh is given for; it is renewed three times in that while the request runs.
-const LEASE: Duration = Duration::from_secs(30);
-/// How long another holder is waited for: its request, and its lease in case it vanishes.
-const LONGEST_WAIT: Duration = TOTAL_TIMEOUT.saturating_add(LEASE);
 /// Between two looks at what another holder does, and between two attempts to save.
 const LOOK_EVERY: Duration = Duration::from_millis(150);
 const SAVE_EVERY: Duration = Duration::from_secs(2);
@@ -71,6 +67,7 @@ impl Inner {
             refresh_token: rotated.or_else(|| refresh_token.cloned()).filter(|_| self.rotates()),
             version,
             unsaved: holder.map(ToOwned::to_owned),
+            ready: holder.is_none(),
             refused: false,
             forced: self.was_refused(),
         };
@@ -102,7 +99,7 @@ impl Inner {
             }
             first_seen.get_or_insert(version);
             self.catch_up(kept.as_ref()).await?;
-            if let Some(kept) = store.claim(&self.chain, &holder, LEASE).await? {
+            if let Some(kept) = store.claim(&self.chain, &holder, store.lease()).await? {
                 if let Some(adopted) = self.adopt(&kept, first_seen) {
                     self.give_back(store, &holder, false).await;
                     return Ok((adopted, Outcome::Adopted));
@@ -115,7 +112,8 @@ impl Inner {
                     }
                     refreshed => return refreshed,
                 }
-            } else if began.elapsed() > LONGEST_WAIT {
+            } else if began.elapsed() > TOTAL_TIMEOUT + store.lease() {
+                // Its request would be over, and its lease in case it vanished.
                 let what = "another instance has the right to refresh its token and does not come to an end";
                 return Err(Failure::new(Reason::Unkept, what));
             }
@@ -147,6 +145,7 @@ impl Inner {
             refresh_token: Some(tokens.refresh_token.clone()),
             version: kept.version,
             unsaved: None,
+            ready: true,
             refused: false,
             forced,
         };
@@ -192,7 +191,12 @@ impl Inner {
             never = self.keep_lease(store, holder) => match never {},
         };
         match asked {
-            Ok(asked) => Ok(asked),
+            Ok(asked) => {
+                // Whoever has seen this token used finds it stored. What cannot be stored now is stored later.
+                let _ = self.save().await;
+                self.state.announce(&asked.0);
+                Ok(asked)
+            }
             Err(failure) => {
                 self.give_back(store, holder, failure.lost).await;
                 let is_sealed = matches!(kept.content, Content::Sealed);
@@ -203,8 +207,8 @@ impl Inner {
 
     async fn keep_lease(&self, store: &dyn ChainStore, holder: &str) -> Infallible {
         loop {
-            sleep(LEASE / 3).await;
-            match store.renew(&self.chain, holder, LEASE).await {
+            sleep(store.lease() / 3).await;
+            match store.renew(&self.chain, holder, store.lease()).await {
                 Ok(true) => {}
                 Ok(false) => tracing::warn!(server = self.server, "the right to refresh has gone to another instance"),
                 Err(error) => tracing::warn!(server = self.server, %error, "the right to refresh cannot be renewed"),
