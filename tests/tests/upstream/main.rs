@@ -9,5 +9,6 @@ mod interceptors;
 mod live;
 mod metrics;
 mod notices;
+mod oauth;
 mod setup;
 mod stdio;
