@@ -1,5 +1,6 @@
 //! Transports and the catalogue against the fake server.
 
+mod callers;
 mod catalogue;
 mod children;
 mod hostile;
