@@ -146,6 +146,7 @@ impl Process {
             registry: store,
             tools: Arc::clone(&runtime.tools),
             live: Arc::clone(&runtime.live),
+            personal: Arc::clone(&runtime.personal),
             policy: settings.mcp_tasks.policy(),
             builtin_tools: settings.gateway.builtin_tools,
             guardrail: Arc::new(Guardrail::new(&settings.guardrails)),
@@ -161,8 +162,11 @@ impl Process {
             async move { daemon.metrics.refresh(daemon.queries, daemon.clock, daemon.policy, daemon.shutdown).await }
         });
         let following = tokio::spawn({
-            let (live, shutdown) = (Arc::clone(&daemon.live), shutdown.clone());
-            async move { live.run(shutdown.soft()).await }
+            let (live, personal) = (Arc::clone(&daemon.live), Arc::clone(&daemon.personal));
+            let shutdown = shutdown.clone();
+            async move {
+                tokio::join!(live.run(shutdown.soft()), personal.run(shutdown.soft()));
+            }
         });
         daemon.health.set_started();
         Ok(Self { daemon, runtime, backing, background: [refreshing, following] })

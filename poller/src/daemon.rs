@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mcp_taskd_core::catalog::{Guardrail, Live, Tool, Withheld};
+use mcp_taskd_core::catalog::{Guardrail, Live, Personal, Tool, Withheld};
 use mcp_taskd_core::clock::{Clock, Millis};
+use mcp_taskd_core::config::Secrets;
 use mcp_taskd_core::service::{Access, AgentCancel, Service, ServiceError, Submit, Submitted};
 use mcp_taskd_core::store::{Page, Queries, Registry, TaskFilter};
 use mcp_taskd_core::task::{Policy, TaskRecord};
@@ -87,11 +88,11 @@ impl Tasks for Service {
 /// The tools that agents see, and the way to the ordinary ones.
 #[async_trait]
 pub trait Tools: Send + Sync {
-    /// The visible tools; discovers first where it must.
-    async fn tools(&self) -> Vec<Arc<Tool>>;
+    /// The tools that a user sees, those of their own connections at the end; discovers first where it must.
+    async fn tools(&self, user_id: &str) -> Vec<Arc<Tool>>;
 
-    /// The tool with this visible name.
-    async fn find(&self, name: &str) -> Option<Arc<Tool>>;
+    /// The tool with this visible name, for a user.
+    async fn find(&self, user_id: &str, name: &str) -> Option<Arc<Tool>>;
 
     /// The tool with this visible name when the catalogue was last looked at; asks no server.
     fn last_find(&self, name: &str) -> Option<Arc<Tool>>;
@@ -108,11 +109,17 @@ pub trait Tools: Send + Sync {
     /// Changes whenever agents should list the tools again.
     fn changes(&self) -> watch::Receiver<u64>;
 
-    /// Whether the guardrail lets agents and programs submit to a toolset; asks no server (130).
-    fn allows_submit(&self, server: &str, task: &str) -> bool;
+    /// Whether the guardrail lets a user submit to a toolset; asks no server (130).
+    fn allows_submit(&self, server: &str, user_id: &str, task: &str) -> bool;
 
     /// Calls an ordinary tool; the answer is the server's own `CallToolResult`.
-    async fn call(&self, tool: &Tool, arguments: &RawValue, scope: &Scope) -> Result<Box<RawValue>, CallError>;
+    async fn call(
+        &self,
+        tool: &Tool,
+        arguments: &RawValue,
+        scope: &Scope,
+        secrets: &Secrets,
+    ) -> Result<Box<RawValue>, CallError>;
 }
 
 /// The running daemon.
@@ -128,6 +135,8 @@ pub struct Daemon {
     pub tools: Arc<dyn Tools>,
     /// The configuration that it follows.
     pub live: Arc<Live>,
+    /// What users connect to themselves.
+    pub personal: Arc<Personal>,
     /// The threshold of degraded tracking.
     pub policy: Policy,
     /// Whether the daemon's own three tools are shown.
@@ -151,7 +160,7 @@ pub struct Daemon {
 impl Daemon {
     /// Submits, unless the guardrail withholds the tool: by its task's name it is no more to be had than by its own (130).
     pub async fn submit(&self, submit: Submit) -> Result<Submitted, ServiceError> {
-        if !self.tools.allows_submit(&submit.server, &submit.task) {
+        if !self.tools.allows_submit(&submit.server, &submit.user_id, &submit.task) {
             return Err(ServiceError::NotFound(format!(
                 "the task toolset {:?} of server {:?} is withheld by guardrails",
                 submit.task, submit.server

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mcp_taskd_core::clock::Clock;
 use mcp_taskd_core::store::{Queries, StoreStats};
-use mcp_taskd_core::task::{Policy, Status};
+use mcp_taskd_core::task::{Policy, Status, server_label};
 use prometheus::{
     Encoder as _, Gauge, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder, core::Collector,
@@ -218,7 +218,8 @@ impl Metrics {
             self.tasks_degraded.with_label_values(&[server.as_str()]).set(0);
         }
         for (server, count) in degraded {
-            self.tasks_degraded.with_label_values(&[server.as_str()]).set(*count);
+            // Of all personal connections together, however many there are.
+            self.tasks_degraded.with_label_values(&[server_label(server)]).add(*count);
         }
     }
 }

@@ -1,12 +1,13 @@
 //! A daemon without a core, for tests of what stands in front of it.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mcp_taskd_core::catalog::{Live, LiveOptions, Tool, Withheld};
+use mcp_taskd_core::catalog::{Live, LiveOptions, Personal, Tool, Withheld};
 use mcp_taskd_core::clock::{ManualClock, Millis};
-use mcp_taskd_core::config::{Settings, Source};
+use mcp_taskd_core::config::{Environment, Secrets, Settings, Source};
 use mcp_taskd_core::service::{Access, AgentCancel, ServiceError, Submit, Submitted};
 use mcp_taskd_core::store::{
     Corrected, EventRecord, Heartbeat, Page, Queries, Registry, Result as StoreResult, StoreError, StoreErrorKind,
@@ -65,6 +66,7 @@ pub fn daemon(stub: Stub) -> (Daemon, Arc<Stub>) {
         registry: stub.clone(),
         tools: stub.clone(),
         live: live(Source { directory: "nowhere".into(), ..Source::default() }),
+        personal: personal(Path::new("nowhere")),
         policy: Policy::default(),
         builtin_tools: true,
         guardrail: Arc::default(),
@@ -76,6 +78,12 @@ pub fn daemon(stub: Stub) -> (Daemon, Arc<Stub>) {
         clock: Arc::new(ManualClock::at(1_800_000_000_000)),
     };
     (daemon, stub)
+}
+
+/// Users' connections below a folder.
+pub fn personal(state_dir: &Path) -> Arc<Personal> {
+    let factory = Factory::new(&Options::new(state_dir)).unwrap();
+    Arc::new(Personal::new(state_dir, &Settings::default(), &Environment::default(), None, &factory))
 }
 
 /// A catalogue of what `source` says.
@@ -166,11 +174,11 @@ impl Tasks for Stub {
 
 #[async_trait]
 impl Tools for Stub {
-    async fn tools(&self) -> Vec<Arc<Tool>> {
+    async fn tools(&self, _: &str) -> Vec<Arc<Tool>> {
         self.tools.clone()
     }
 
-    async fn find(&self, name: &str) -> Option<Arc<Tool>> {
+    async fn find(&self, _: &str, name: &str) -> Option<Arc<Tool>> {
         self.last_find(name)
     }
 
@@ -194,11 +202,17 @@ impl Tools for Stub {
         self.changed.subscribe()
     }
 
-    fn allows_submit(&self, _: &str, task: &str) -> bool {
+    fn allows_submit(&self, _: &str, _: &str, task: &str) -> bool {
         !self.withheld.iter().any(|withheld| withheld == task)
     }
 
-    async fn call(&self, tool: &Tool, arguments: &RawValue, scope: &Scope) -> Result<Box<RawValue>, CallError> {
+    async fn call(
+        &self,
+        tool: &Tool,
+        arguments: &RawValue,
+        scope: &Scope,
+        _: &Secrets,
+    ) -> Result<Box<RawValue>, CallError> {
         if tool.raw_name == "broken" {
             return Err(CallError {
                 kind: CallErrorKind::Connect,

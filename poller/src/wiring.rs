@@ -5,14 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mcp_taskd_core::catalog::{Live, LiveOptions, Tool, Withheld};
+use mcp_taskd_core::catalog::{Live, LiveOptions, Personal, Tool, Withheld};
 use mcp_taskd_core::clock::{Clock, SystemClock};
-use mcp_taskd_core::config::{self, Backend, ConfigError, Environment, Extensions, LoadOptions, Settings, Source};
+use mcp_taskd_core::config::edit::Seal;
+use mcp_taskd_core::config::{
+    self, Backend, ConfigError, Environment, Extensions, LoadOptions, Secrets, Settings, Source,
+};
+use mcp_taskd_core::credentials::{Chains, Keys, Vault};
 use mcp_taskd_core::runtime;
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
-use mcp_taskd_core::store::{SharedState, SharedStore, StoreError, StoreErrorKind};
-use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Factory, Scope, ToolCall};
+use mcp_taskd_core::store::{SharedState, SharedStore, StoreError, StoreErrorKind, TokenChains};
+use mcp_taskd_core::upstream::oauth::ChainStore;
+use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Connections, Factory, Scope, SharedUpstream, ToolCall};
 use secrecy::ExposeSecret as _;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -136,6 +141,13 @@ impl Backing {
         self.sql.clone().map(|sql| -> Arc<dyn SharedState> { Arc::new(sql) })
     }
 
+    /// Where chains of OAuth tokens are kept; in the process alone where nothing survives it.
+    fn chains(&self, settings: &Settings) -> Option<Arc<dyn ChainStore>> {
+        let rows: Arc<dyn TokenChains> = Arc::new(self.sql.clone()?);
+        let keys = Keys::new(&settings.credentials_keys, &settings.server.state_dir);
+        Some(Arc::new(Chains::new(rows, keys)))
+    }
+
     /// Closes the connections.
     pub async fn close(&self) {
         if let Some(sql) = &self.sql {
@@ -152,6 +164,8 @@ pub struct Runtime {
     pub tools: Arc<dyn Tools>,
     /// The catalogue behind them, which follows the extensions file.
     pub live: Arc<Live>,
+    /// What users connect to themselves.
+    pub personal: Arc<Personal>,
     /// The store's time.
     pub clock: Arc<dyn Clock>,
     /// How long ago the worker loop last ran.
@@ -177,9 +191,16 @@ pub async fn start(
     create(&state_dir, "server.state_dir")?;
     let sessions = upstream::Metrics::register(metrics, extensions).map_err(anyhow::Error::from)?;
     let guard = std::env::current_exe().ok().map(|program| upstream::guard::Guard::new(program, [crate::GUARD]));
-    let known = upstream::Options { metrics: Some(sessions), guard, ..upstream::Options::new(&state_dir) };
-    let factory = Factory::new(&known)?;
+    let factory = Factory::new(&upstream::Options {
+        metrics: Some(sessions),
+        guard,
+        chains: backing.chains(settings),
+        ..upstream::Options::new(&state_dir)
+    })?;
     let options = LiveOptions { source: source.clone(), settings: settings.clone(), shared: backing.shared() };
+    let keys = &settings.credentials_keys;
+    let seal = (!keys.is_empty()).then(|| Arc::new(Vault::new(keys)) as Arc<dyn Seal>);
+    let personal = Arc::new(Personal::new(&state_dir, settings, &source.environment, seal, &factory));
     let live = Arc::new(Live::new(extensions, factory, options, metrics)?);
     let upstreams = live.upstreams();
     let servers = extensions
@@ -187,21 +208,23 @@ pub async fn start(
         .values()
         .filter_map(|server| Some((server.clone(), Arc::clone(upstreams.find(&server.name)?))));
     let process = runtime::Process { role: role.to_owned(), polls, state_dir };
-    let core =
-        runtime::Runtime::start(&settings.mcp_tasks, process, SharedStore::clone(&backing.store), servers, metrics)
-            .await
-            .map_err(|error| match error {
-                runtime::StartError::Store(error) => error.into(),
-                error @ runtime::StartError::Metrics(_) => Failure::from(anyhow::Error::from(error)),
-            })?;
+    let connections = Arc::clone(&personal) as Arc<dyn Connections>;
+    let store = SharedStore::clone(&backing.store);
+    let core = runtime::Runtime::start_with(connections, &settings.mcp_tasks, process, store, servers, metrics)
+        .await
+        .map_err(|error| match error {
+        runtime::StartError::Store(error) => error.into(),
+        error @ runtime::StartError::Metrics(_) => Failure::from(anyhow::Error::from(error)),
+    })?;
     let worker = core.service().worker().clone();
     let leased = worker.clone();
     let clock = worker.clock();
     let grace = Duration::from_secs(settings.server.shutdown_grace_seconds).saturating_sub(CLOSING);
     Ok(Runtime {
         tasks: Arc::new(core.service().clone()),
-        tools: Arc::new(Discovered(Arc::clone(&live))),
+        tools: Arc::new(Discovered { live: Arc::clone(&live), personal: Arc::clone(&personal) }),
         live,
+        personal,
         clock,
         pulse: Some(Box::new(move || worker.since_beat())),
         lease: Some(Box::new(move || leased.is_leased())),
@@ -214,21 +237,40 @@ impl Runtime {
     /// Drains: releases what is held, waits for open submits, marks the worker dead, ends upstream sessions.
     pub async fn drain(self) {
         self.core.shutdown(self.grace).await;
-        self.live.close().await;
+        tokio::join!(self.live.close(), self.personal.close());
     }
 }
 
-/// The catalogue, and the way to the servers behind it.
-struct Discovered(Arc<Live>);
+/// The catalogue, users' own tools beside it, and the way to the servers behind them.
+struct Discovered {
+    live: Arc<Live>,
+    personal: Arc<Personal>,
+}
+
+impl Discovered {
+    /// The way to a tool's server for a user.
+    fn upstream(&self, server: &str, user_id: &str) -> std::result::Result<SharedUpstream, CallError> {
+        if let Some(upstream) = self.live.upstream(server) {
+            return Ok(upstream);
+        }
+        let found = self.personal.find(server, user_id).map(|connected| connected.upstream);
+        // Whoever has no such connection is told no more than that.
+        found.map_err(|_| CallError::new(CallErrorKind::Connect, format!("server {server:?} is not configured")))
+    }
+}
 
 #[async_trait]
 impl Tools for Discovered {
-    async fn tools(&self) -> Vec<Arc<Tool>> {
-        self.0.view().await.tools.clone()
+    async fn tools(&self, user_id: &str) -> Vec<Arc<Tool>> {
+        let (view, own) = tokio::join!(self.live.view(), self.personal.tools(user_id));
+        view.tools.iter().cloned().chain(own).collect()
     }
 
-    async fn find(&self, name: &str) -> Option<Arc<Tool>> {
-        self.0.find(name).await
+    async fn find(&self, user_id: &str, name: &str) -> Option<Arc<Tool>> {
+        match self.live.find(name).await {
+            Some(tool) => Some(tool),
+            None => self.personal.find_tool(user_id, name).await,
+        }
     }
 
     fn last_find(&self, name: &str) -> Option<Arc<Tool>> {
@@ -236,23 +278,23 @@ impl Tools for Discovered {
     }
 
     async fn problems(&self) -> Vec<String> {
-        self.0.view().await.problems.clone()
+        self.live.view().await.problems.clone()
     }
 
     fn last_problems(&self) -> Vec<String> {
-        self.0.last_view().problems.clone()
+        self.live.last_view().problems.clone()
     }
 
     fn last_withheld(&self) -> Vec<Withheld> {
-        self.0.last_view().withheld.clone()
+        self.live.last_view().withheld.clone()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
-        self.0.changes()
+        self.live.changes()
     }
 
-    fn allows_submit(&self, server: &str, task: &str) -> bool {
-        self.0.allows_submit(server, task)
+    fn allows_submit(&self, server: &str, user_id: &str, task: &str) -> bool {
+        self.live.allows_submit(server, task) && self.personal.allows_submit(server, user_id, task)
     }
 
     async fn call(
@@ -260,13 +302,13 @@ impl Tools for Discovered {
         tool: &Tool,
         arguments: &RawValue,
         scope: &Scope,
+        secrets: &Secrets,
     ) -> std::result::Result<Box<RawValue>, CallError> {
-        let Some(upstream) = self.0.upstream(&tool.server) else {
-            return Err(CallError::new(CallErrorKind::Connect, format!("server {:?} is not configured", tool.server)));
-        };
+        let upstream = self.upstream(&tool.server, &scope.user_id)?;
+        let headers = upstream.context_headers(secrets).map_err(|why| CallError::new(CallErrorKind::Denied, why))?;
         // An ordinary call has no deadline of the daemon's own but for `tool_call_timeout` on stdio (109), which the
         // transport sees to.
-        let call = ToolCall { tool: &tool.raw_name, arguments, meta: &[], headers: &[], scope, deadline: None };
+        let call = ToolCall { tool: &tool.raw_name, arguments, meta: &[], headers: &headers, scope, deadline: None };
         let result = upstream.call_tool(call).await?;
         Ok(without_credentials(result, |text| upstream.scrub(text)))
     }

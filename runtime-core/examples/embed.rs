@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use mcp_taskd_core::config::{Environment, Extensions, TaskSettings};
+use mcp_taskd_core::config::{Environment, Extensions, Secrets, TaskSettings};
 use mcp_taskd_core::runtime::{Process, Runtime};
 use mcp_taskd_core::service::{Access, Submit};
 use mcp_taskd_core::store::sql::SqlStore;
@@ -67,6 +67,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         run_id: None,
         tool_call_id: None,
         idempotency_key: None,
+        secrets: Secrets::default(),
     };
     let mut task = runtime.service().submit(submit).await?.task;
     println!("{} {}", task.id, task.status);

@@ -10,7 +10,7 @@ use crate::config::{ServerConfig, TaskSettings};
 use crate::driver::Routes;
 use crate::service::Service;
 use crate::store::{SharedStore, StoreError};
-use crate::upstream::SharedUpstream;
+use crate::upstream::{Connections, SharedUpstream};
 use crate::worker::{Metrics, Options, Worker};
 use crate::world::World;
 
@@ -54,6 +54,19 @@ impl Runtime {
         Self::start_in(World::system(), settings, process, store, servers, registry).await
     }
 
+    /// The same, with users' own connections beside the servers.
+    pub async fn start_with(
+        connections: Arc<dyn Connections>,
+        settings: &TaskSettings,
+        process: Process,
+        store: SharedStore,
+        servers: impl IntoIterator<Item = (ServerConfig, SharedUpstream)>,
+        registry: &Registry,
+    ) -> Result<Self, StartError> {
+        let routes = Routes::new(servers, settings.max_concurrent_polls as usize).with_connections(Some(connections));
+        Self::start_on(routes, World::system(), settings, process, store, registry).await
+    }
+
     /// The same in other surroundings than the operating system's.
     pub async fn start_in(
         world: World,
@@ -63,8 +76,20 @@ impl Runtime {
         servers: impl IntoIterator<Item = (ServerConfig, SharedUpstream)>,
         registry: &Registry,
     ) -> Result<Self, StartError> {
+        let routes = Routes::new(servers, settings.max_concurrent_polls as usize);
+        Self::start_on(routes, world, settings, process, store, registry).await
+    }
+
+    async fn start_on(
+        routes: Routes,
+        world: World,
+        settings: &TaskSettings,
+        process: Process,
+        store: SharedStore,
+        registry: &Registry,
+    ) -> Result<Self, StartError> {
         let polls = settings.max_concurrent_polls as usize;
-        let routes = Arc::new(Routes::new(servers, polls));
+        let routes = Arc::new(routes);
         let metrics = Metrics::register(registry, routes.names())?;
         let options = Options {
             policy: settings.policy(),

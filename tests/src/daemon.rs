@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use reqwest::Method;
+use reqwest::header::{HeaderMap, HeaderName};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -416,8 +417,20 @@ impl Api {
     pub fn new(url: &str) -> Self {
         // Another test of this process may have been first.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().expect("a client");
-        Self { url: url.to_owned(), client }
+        Self { url: url.to_owned(), client: client(HeaderMap::new()) }
+    }
+
+    /// The same on behalf of a user.
+    pub fn of(&self, user: &str) -> Self {
+        let headers = HeaderMap::from_iter([(HeaderName::from_static("x-user-id"), user.parse().expect("a header"))]);
+        Self { url: self.url.clone(), client: client(headers) }
+    }
+
+    /// Sends a message to the gateway; the answer.
+    pub async fn mcp(&self, message: &Value) -> Value {
+        let request = self.client.post(format!("{}/mcp", self.url)).json(message);
+        let answer = request.header("accept", "application/json, text/event-stream").send().await;
+        answer.expect("an answer").json().await.expect("JSON")
     }
 
     /// Whether the daemon is ready.
@@ -545,6 +558,11 @@ impl Api {
         assert!(found, "there is no metric {name} with {labels:?}");
         sum
     }
+}
+
+fn client(headers: HeaderMap) -> reqwest::Client {
+    let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30));
+    client.default_headers(headers).build().expect("a client")
 }
 
 /// A task's id.

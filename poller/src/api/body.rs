@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::body::{Bytes, to_bytes};
 use axum::extract::{FromRequest, Request};
 use http::{HeaderMap, header};
+use mcp_taskd_core::config::Secrets;
 use mcp_taskd_core::task::Json;
 use mcp_taskd_core::task::json::JsonError;
 use serde_json::value::RawValue;
@@ -71,14 +72,14 @@ impl Body {
             )));
         }
         refuse_auth_token(&body, "")?;
+        let mut request_secrets = Secrets::default();
         if let Some(config) = member(&body, "config", "config")? {
             refuse_auth_token(&config, "config.")?;
             if let Some(context) = member(&config, "context", "config.context")?
                 && let Some(secrets) = context.get("secrets").filter(|secrets| !is_null(secrets))
             {
-                // Accepted for servers that take headers from the context; nothing is kept of them here.
-                serde_json::from_str::<BTreeMap<String, String>>(secrets.get())
-                    .map_err(|_| Problem::invalid("config.context.secrets must be an object of strings"))?;
+                request_secrets = read_secrets(secrets)
+                    .ok_or_else(|| Problem::invalid("config.context.secrets must be an object of strings"))?;
             }
         }
         Ok(SubmitBody {
@@ -87,6 +88,7 @@ impl Body {
             arguments: arguments(body.get("arguments").map(|raw| &**raw))?,
             run_id: text(&body, "run_id")?,
             tool_call_id: text(&body, "tool_call_id")?,
+            secrets: request_secrets,
         })
     }
 
@@ -115,6 +117,13 @@ pub struct SubmitBody {
     pub run_id: Option<String>,
     /// The caller's tool call.
     pub tool_call_id: Option<String>,
+    /// For a server that takes headers from there.
+    pub secrets: Secrets,
+}
+
+/// An object of strings as secrets.
+pub fn read_secrets(raw: &RawValue) -> Option<Secrets> {
+    serde_json::from_str::<BTreeMap<String, String>>(raw.get()).ok().map(Secrets::from_iter)
 }
 
 /// The `Idempotency-Key`, where there is one (155).

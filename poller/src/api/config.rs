@@ -32,7 +32,7 @@ impl<S: Sync> FromRequest<S> for Document {
 
 impl Document {
     /// The fields there are, and no others.
-    fn only(&self, fields: &[&str]) -> Result<(), Problem> {
+    pub(super) fn only(&self, fields: &[&str]) -> Result<(), Problem> {
         match self.0.keys().find(|key| !fields.contains(&key.as_str())) {
             None => Ok(()),
             Some(unknown) => Err(Problem::invalid(format!(
@@ -43,15 +43,24 @@ impl Document {
         }
     }
 
-    fn take(&mut self, field: &str) -> Result<Value, Problem> {
+    pub(super) fn take(&mut self, field: &str) -> Result<Value, Problem> {
         self.0.shift_remove(field).ok_or_else(|| Problem::invalid(format!("{field} is missing")))
     }
 
-    fn name(&mut self) -> Result<String, Problem> {
+    pub(super) fn name(&mut self) -> Result<String, Problem> {
         match self.take("server_name")? {
             Value::String(name) => Ok(name),
             _ => Err(Problem::invalid("server_name must be a string")),
         }
+    }
+
+    /// A server to switch on or off.
+    pub(super) fn switch(mut self) -> Result<(String, bool), Problem> {
+        self.only(&["server_name", "enabled"])?;
+        let Value::Bool(enabled) = self.take("enabled")? else {
+            return Err(Problem::invalid("enabled must be true or false"));
+        };
+        Ok((self.name()?, enabled))
     }
 }
 
@@ -93,13 +102,9 @@ pub async fn switch(
     State(api): State<Api>,
     admin: AdminCaller,
     params: Params,
-    mut body: Document,
+    body: Document,
 ) -> Result<Response, Problem> {
-    body.only(&["server_name", "enabled"])?;
-    let Value::Bool(enabled) = body.take("enabled")? else {
-        return Err(Problem::invalid("enabled must be true or false"));
-    };
-    let name = body.name()?;
+    let (name, enabled) = body.switch()?;
     edit(&api, &admin, &params, Change::Enable { name, enabled }).await
 }
 
@@ -167,6 +172,8 @@ impl From<EditError> for Problem {
         let said = error.to_string();
         match error {
             EditError::Refused(Refused::NotFound(_)) => Self::new(StatusCode::NOT_FOUND, "not_found", said),
+            EditError::Refused(Refused::Exists(_)) => Self::new(StatusCode::CONFLICT, "already_exists", said),
+            EditError::Refused(Refused::Forbidden(_)) => Self::new(StatusCode::FORBIDDEN, "not_for_users", said),
             EditError::Refused(Refused::Invalid(_)) => {
                 Self::new(StatusCode::BAD_REQUEST, "invalid_configuration", said)
             }

@@ -90,7 +90,7 @@ async fn what_cannot_be_is_refused_by_its_key_and_nothing_is_written_86_88_91() 
         (json!({"command": "npx", "env": {" ": "x"}}), "mcp_servers.s.env"),
         (json!({"command": "bash", "args": ["-c", "hunter2"]}), "mcp_servers.s.command"),
         (json!({"command": "npx", "args": ["--call", "hunter2"]}), "--call"),
-        (json!({"type": "http", "url": "http://h", "user_auth": {"users": {}}}), "mcpServers.s.user_auth"),
+        (json!({"type": "http", "url": "http://h", "user_auth": {"on_missing": "hunter2"}}), "mcpServers.s.user_auth"),
         (json!("npx"), "mcp_servers.s must be an object"),
     ] {
         let response = site.send(Method::PUT, "/api/mcp/config/server", put(server)).await;

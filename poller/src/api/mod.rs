@@ -6,6 +6,7 @@ mod body;
 mod config;
 mod events;
 mod operator;
+mod personal;
 mod probe;
 mod query;
 mod request;
@@ -58,6 +59,10 @@ pub fn public(daemon: Daemon, gateway: Router, probes: bool) -> Router {
         .route("/api/mcp/config/server/{server_name}", delete(config::remove))
         .route("/api/mcp/servers", get(config::show).put(config::replace_servers))
         .route("/api/mcp/cache/reset", post(config::reset))
+        .route("/api/mcp/personal/config", get(personal::show).patch(personal::switch))
+        .route("/api/mcp/personal/config/server", put(personal::put))
+        .route("/api/mcp/personal/config/servers", post(personal::add))
+        .route("/api/mcp/personal/config/servers/{server_name}", delete(personal::remove))
         .with_state(api.clone())
         .merge(gateway)
         .route_layer(middleware::from_fn_with_state(api.clone(), identify));
@@ -119,5 +124,7 @@ impl FromRequestParts<Api> for AdminCaller {
 
 #[cfg(test)]
 mod config_tests;
+#[cfg(test)]
+mod personal_tests;
 #[cfg(test)]
 mod tests;

@@ -98,6 +98,7 @@ pub async fn submit(
             run_id: body.run_id,
             tool_call_id: body.tool_call_id,
             idempotency_key,
+            secrets: body.secrets,
         })
         .await?;
     let status = if submitted.replayed { StatusCode::OK } else { StatusCode::CREATED };

@@ -42,9 +42,9 @@ struct Catalogue<'a> {
 }
 
 /// `GET /api/mcp/tools`.
-pub async fn tools(State(api): State<Api>, _: Identity) -> Response {
+pub async fn tools(State(api): State<Api>, caller: Identity) -> Response {
     let tools = &api.daemon.tools;
-    let visible = tools.tools().await;
+    let visible = tools.tools(&caller.user_id).await;
     let (withheld, mut problems) = (tools.last_withheld(), tools.last_problems());
     problems.extend(api.daemon.live.last_reload().error);
     let visible = visible.iter().map(|tool| CatalogueTool {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mcp_taskd_core::config::Secrets;
 use mcp_taskd_core::service::{Access, Submit};
 use mcp_taskd_core::store::{Page, SharedStore, TaskFilter};
 use mcp_taskd_core::task::{Policy, TaskRecord};
@@ -106,6 +107,7 @@ impl Local {
             run_id: None,
             tool_call_id: None,
             idempotency_key: task.idempotency_key.clone(),
+            secrets: Secrets::default(),
         };
         Ok(self.row(&self.daemon()?.submit(submit).await?.task))
     }

@@ -1,6 +1,8 @@
 //! Who calls a tool, and in which thread.
 
+use mcp_taskd_core::config::Secrets;
 use rmcp::model::{Extensions, MetaObject};
+use serde_json::Value;
 
 use super::promotion::{Place, Within};
 use crate::auth::{DEFAULT_ID, Denied, Identity, Scope, THREAD_HEADER, header_id, is_valid_id};
@@ -13,6 +15,9 @@ pub const SESSION_HEADER: &str = "mcp-session-id";
 const USER_MESSAGE_META: &str = "mcp-taskd/user-message";
 /// The member of `_meta` that makes a submit repeatable.
 const IDEMPOTENCY_META: &str = "mcp-taskd/idempotency-key";
+
+/// The member of `_meta` with the secrets of this one request, for servers that take headers from there (120).
+const SECRETS_META: &str = "mcp-taskd/secrets";
 
 /// A caller of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +90,22 @@ pub fn idempotency_key(meta: &MetaObject) -> Option<String> {
     meta.get(IDEMPOTENCY_META)?.as_str().filter(|key| is_valid_id(key)).map(str::to_owned)
 }
 
+/// The secrets that came with the request; none of them is kept.
+pub fn secrets(meta: &MetaObject) -> Result<Secrets, String> {
+    let secrets = match meta.get(SECRETS_META) {
+        None | Some(Value::Null) => return Ok(Secrets::default()),
+        Some(Value::Object(secrets)) => {
+            secrets.iter().map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        }
+        Some(_) => return Err(not_strings()),
+    };
+    secrets.collect::<Option<Secrets>>().ok_or_else(not_strings)
+}
+
+fn not_strings() -> String {
+    format!("_meta[{SECRETS_META:?}] must be an object of strings")
+}
+
 /// The user's latest message, where the caller sends it along.
 pub fn user_message(meta: &MetaObject) -> Option<&str> {
     meta.get(USER_MESSAGE_META)?.as_str()
@@ -122,6 +143,21 @@ mod tests {
         assert_eq!(caller(None, &meta("m")).thread_id, "m");
         assert_eq!(caller(None, &MetaObject::new()).thread_id, "default");
         assert_eq!(caller(None, &MetaObject::new()).user_id, "ada");
+    }
+
+    #[test]
+    fn secrets_of_a_request_are_an_object_of_strings_120() {
+        let read = |value: serde_json::Value| {
+            let mut meta = MetaObject::new();
+            meta.insert(SECRETS_META.into(), value);
+            secrets(&meta).map(|secrets| format!("{secrets:?}"))
+        };
+        assert_eq!(read(serde_json::json!({"a": "hunter2", "b": ""})).unwrap(), "Secrets(2)");
+        assert_eq!(read(serde_json::Value::Null).unwrap(), "Secrets(0)");
+        for wrong in [serde_json::json!(["hunter2"]), serde_json::json!({"a": 1}), serde_json::json!("hunter2")] {
+            let error = read(wrong).unwrap_err();
+            assert!(error.contains(SECRETS_META) && !error.contains("hunter2"), "{error}");
+        }
     }
 
     #[test]

@@ -35,6 +35,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
+use crate::auth::DEFAULT_ID;
 use crate::daemon::Daemon;
 use changes::Changes;
 use outcome::Outcome;
@@ -100,7 +101,7 @@ impl Gateway {
 
     /// The catalogue's tools, with what the caller's message asks for promoted; the flag says that this was news.
     async fn tools(&self, place: &Place, meta: &MetaObject) -> (Vec<Arc<Tool>>, bool) {
-        let tools = self.daemon.tools.tools().await;
+        let tools = self.daemon.tools.tools(&place.user_id).await;
         let message = caller::user_message(meta);
         let news = self.search.as_ref().is_some_and(|search| search.promote_for(place, &tools, message));
         (tools, news)
@@ -139,15 +140,18 @@ impl Gateway {
                 return Ok(search.call(&place, &tools, arguments));
             }
         }
-        let Some(tool) = self.daemon.tools.find(&request.name).await else { return Err(unknown_tool(&request.name)) };
+        let Some(tool) = self.daemon.tools.find(&caller.user_id, &request.name).await else {
+            return Err(unknown_tool(&request.name));
+        };
         if let Some(refusal) = self.search.as_ref().and_then(|search| search.refuse(&caller.place(), &tool)) {
             return Ok(refusal);
         }
         let arguments = serde_json::value::to_raw_value(&arguments)
             .map_err(|_| ErrorData::invalid_params("the arguments cannot be read", None))?;
+        let secrets = caller::secrets(meta).map_err(|what| ErrorData::invalid_params(what, None))?;
         let Some(toolset) = &tool.toolset else {
             let scope = Scope { user_id: caller.user_id.into(), thread_id: caller.thread_id.into() };
-            return Ok(match self.daemon.tools.call(&tool, &arguments, &scope).await {
+            return Ok(match self.daemon.tools.call(&tool, &arguments, &scope, &secrets).await {
                 Ok(result) => Outcome::Raw(result),
                 Err(error) => outcome::unreachable(&tool.server, &error),
             });
@@ -161,6 +165,7 @@ impl Gateway {
             run_id: None,
             tool_call_id: None,
             idempotency_key: caller::idempotency_key(meta),
+            secrets,
         };
         let lookup = [builtin::GET, builtin::CANCEL].iter().all(|name| self.has_own(name));
         Ok(match self.daemon.submit(submit).await {
@@ -170,8 +175,10 @@ impl Gateway {
     }
 
     /// What a client is told first. A discovery that takes long is not waited for.
-    async fn instructions(&self) -> String {
-        let tools = tokio::time::timeout(GREETING_PATIENCE, self.daemon.tools.tools()).await.unwrap_or_default();
+    async fn instructions(&self, context: &RequestContext<RoleServer>) -> String {
+        let caller = self.caller(context, &context.meta).unwrap_or_else(|_| Caller::new(DEFAULT_ID.to_owned()));
+        let tools = self.daemon.tools.tools(&caller.user_id);
+        let tools = tokio::time::timeout(GREETING_PATIENCE, tools).await.unwrap_or_default();
         instructions::instructions(&tools, self.search.is_some() && !tools.is_empty())
     }
 }
@@ -194,11 +201,11 @@ impl ServerHandler for Gateway {
     ) -> Result<InitializeResult, ErrorData> {
         context.peer.set_peer_info(request.clone());
         let answer = self.negotiate_initialize(&request)?;
-        Ok(answer.with_instructions(self.instructions().await))
+        Ok(answer.with_instructions(self.instructions(&context).await))
     }
 
-    async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
-        let info = self.get_info().with_instructions(self.instructions().await);
+    async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        let info = self.get_info().with_instructions(self.instructions(&context).await);
         Ok(DiscoverResult::from_server_info(self.supported_protocol_versions().into_owned(), info))
     }
 

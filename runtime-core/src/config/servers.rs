@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::environment::reference;
 use super::extensions::{DEFAULT_INIT_TIMEOUT, Definition};
 use super::{
-    ConfigError, CredentialSource, Environment, Extensions, Interceptor, ServerConfig, Transport, interceptor, routing,
-    transport,
+    ConfigError, ContextHeaders, CredentialSource, Environment, Extensions, Interceptor, OAuth, ServerConfig,
+    Transport, UserAuth, interceptor, oauth, routing, transport,
 };
 use crate::task::Toolset;
 use crate::task::limits::{SERVER_NAME_MAX_CHARS, TASK_NAME_MAX_CHARS};
@@ -42,6 +42,15 @@ const SERVER_KEYS: [&str; 20] = [
 impl Extensions {
     /// Reads the text of a file; `path` is for messages.
     pub fn parse(text: &str, path: &Path, environment: &Environment) -> Result<Self, ConfigError> {
+        Self::read(text, path, Some(environment))
+    }
+
+    /// Reads a text in which `$NAME` stands for itself.
+    pub(super) fn parse_literal(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        Self::read(text, path, None)
+    }
+
+    fn read(text: &str, path: &Path, environment: Option<&Environment>) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
         let document: Value = serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| {
             ConfigError(format!(
@@ -70,7 +79,7 @@ impl Extensions {
         Ok(loaded)
     }
 
-    fn servers(&mut self, value: &Value, environment: &Environment, file: &str) -> Result<(), ConfigError> {
+    fn servers(&mut self, value: &Value, environment: Option<&Environment>, file: &str) -> Result<(), ConfigError> {
         let servers = match value {
             Value::Null => return Ok(()),
             Value::Object(servers) => servers,
@@ -109,13 +118,19 @@ impl Extensions {
                     ));
                 }
                 self.warnings.extend(unset.iter().map(|warning| format!("{file}: {warning}")));
+                self.warnings.extend(about_credentials(&server).map(|warning| format!("{file}: {at}.{warning}")));
             }
             self.servers.insert(name.clone(), server);
         }
         Ok(())
     }
 
-    fn interceptors(&mut self, value: &Value, environment: &Environment, file: &str) -> Result<(), ConfigError> {
+    fn interceptors(
+        &mut self,
+        value: &Value,
+        environment: Option<&Environment>,
+        file: &str,
+    ) -> Result<(), ConfigError> {
         let raw = match value {
             Value::Null => &[],
             Value::Array(entries) => &entries[..],
@@ -155,11 +170,12 @@ fn kind(error: &serde_json::Error) -> &'static str {
     }
 }
 
-/// `$NAME` as the variable's value, at any depth (77).
-fn expand(value: &Value, at: &str, environment: &Environment, unset: &mut Vec<String>) -> Value {
+/// `$NAME` as the variable's value, at any depth (77); as it stands where there is no environment.
+fn expand(value: &Value, at: &str, environment: Option<&Environment>, unset: &mut Vec<String>) -> Value {
+    let Some(variables) = environment else { return value.clone() };
     match value {
         Value::String(text) => match reference(text) {
-            Some(name) => environment.get(name).map_or_else(
+            Some(name) => variables.get(name).map_or_else(
                 || {
                     unset.push(format!("{at}: environment variable {name} is not set; using an empty string"));
                     Value::String(String::new())
@@ -181,6 +197,20 @@ fn expand(value: &Value, at: &str, environment: &Environment, unset: &mut Vec<St
         ),
         _ => value.clone(),
     }
+}
+
+/// What may surprise about a server's credentials, each beginning with its key.
+fn about_credentials(server: &ServerConfig) -> impl Iterator<Item = String> {
+    let unusable = server.user_auth.iter().flat_map(UserAuth::unusable).map(|user| {
+        format!("user_auth.users.{user} has a value that cannot be sent (not shown); calls for that user are refused")
+    });
+    let partly = server.headers_from_context.is_some() && !server.toolsets.is_empty();
+    let partly = partly.then(|| {
+        "headers_from_context is for submits and ordinary calls: status and cancel calls of task_toolsets come when the \
+         request is over, and go without these headers"
+            .to_owned()
+    });
+    unusable.chain(partly).collect::<Vec<_>>().into_iter()
 }
 
 /// Why a server is not taken.
@@ -230,16 +260,25 @@ impl Reader<'_> {
         let tool_call_timeout = self.timeout("tool_call_timeout")?;
         let tool_name_prefix = self.flag("tool_name_prefix")?.unwrap_or(true);
         let credentials = self.credentials()?;
-        let transport = match transport::read(self.members) {
-            Ok(transport) => transport,
-            // A server with tasks must not vanish silently (32).
-            Err(why) if enabled && !toolsets.is_empty() => {
-                return Err(Unusable::Load(ConfigError(format!(
-                    "{}: {} has task_toolsets, but {why}",
-                    self.file, self.at
-                ))));
+        let user_auth = self.read("user_auth", UserAuth::read)?;
+        let headers_from_context = self.read("headers_from_context", ContextHeaders::read)?;
+        let unusable = |why: String| {
+            if enabled && !toolsets.is_empty() {
+                // A server with tasks must not vanish silently (32).
+                let error = format!("{}: {} has task_toolsets, but {why}", self.file, self.at);
+                return Unusable::Load(ConfigError(error));
             }
-            Err(why) => return Err(Unusable::Skip(why)),
+            Unusable::Skip(why)
+        };
+        let transport = transport::read(self.members).map_err(unusable)?;
+        let has_oauth = credentials.contains(&CredentialSource::OAuth) && !matches!(transport, Transport::Stdio { .. });
+        let oauth = if has_oauth {
+            Some(self.oauth(warnings).map_err(|wrong| match wrong {
+                oauth::Wrong::Key(key, what) => self.error(&key, what).into(),
+                oauth::Wrong::Needed(key, why) => unusable(format!("{}.{key} {why}", self.at)),
+            })?)
+        } else {
+            None
         };
         let mut server = ServerConfig::new(name, transport);
         server.enabled = enabled;
@@ -249,7 +288,14 @@ impl Reader<'_> {
         server.tool_call_timeout = tool_call_timeout;
         server.max_concurrent_calls = max_concurrent_calls;
         server.toolsets = toolsets;
+        // A child process has no HTTP headers (118, 120).
+        if !matches!(server.transport, Transport::Stdio { .. }) {
+            let is_on = |source| credentials.contains(&source);
+            server.user_auth = user_auth.filter(|_| is_on(CredentialSource::UserAuth));
+            server.headers_from_context = headers_from_context.filter(|_| is_on(CredentialSource::HeadersFromContext));
+        }
         server.credentials = credentials;
+        server.oauth = oauth;
         server.routing = routing;
         Ok(server)
     }
@@ -297,6 +343,26 @@ impl Reader<'_> {
             }
         }
         Ok(on)
+    }
+
+    /// A member that is an object, as `read` has it.
+    fn read<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&Map<String, Value>) -> Result<T, String>,
+    ) -> Result<Option<T>, ConfigError> {
+        let Some(Value::Object(members)) = self.get(key) else { return Ok(None) };
+        let wrong = |what: String| ConfigError(format!("{}: {}.{key}{what}", self.file, self.at));
+        read(members).map(Some).map_err(wrong)
+    }
+
+    fn oauth(&self, warnings: &mut Vec<String>) -> Result<OAuth, oauth::Wrong> {
+        let none = Map::new();
+        let members = self.get("oauth").and_then(Value::as_object).unwrap_or(&none);
+        warnings.extend(oauth::unknown(members).map(|key| {
+            format!("{}: {}.oauth.{key} is not a known key; it is kept and has no effect", self.file, self.at)
+        }));
+        oauth::read(members)
     }
 
     fn toolsets(&self, server: &str) -> Result<Vec<Toolset>, ConfigError> {

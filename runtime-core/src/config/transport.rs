@@ -83,6 +83,32 @@ pub fn legal(value: &str) -> bool {
     bytes.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~')) && !blank(bytes.first()) && !blank(bytes.last())
 }
 
+/// Headers that frame the message, the connection or the protocol; those of MCP begin with `mcp-`.
+const RESERVED: [&str; 17] = [
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "trailers",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Whether a header is the protocol's own: no credential travels in it.
+pub fn is_reserved(name: &http::HeaderName) -> bool {
+    RESERVED.contains(&name.as_str()) || name.as_str().starts_with("mcp-")
+}
+
 fn texts(members: &Map<String, Value>, key: &str) -> Result<Vec<(String, SecretString)>, String> {
     match members.get(key) {
         None | Some(Value::Null) => Ok(Vec::new()),

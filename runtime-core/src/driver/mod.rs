@@ -2,17 +2,19 @@
 
 mod tools;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use http::{HeaderName, HeaderValue};
 use serde_json::value::RawValue;
 
 use crate::config::ServerConfig;
 use crate::contract::{CancelReading, Refusal, StatusReading};
-use crate::task::{Binding, Limits, Toolset, Tracked};
-use crate::upstream::{Scope, SharedUpstream};
+use crate::task::{Binding, Limits, Toolset, Tracked, is_personal};
+use crate::upstream::{Connected, Connections, NotConnected, Scope, SharedUpstream};
 
 pub use tools::ToolsDriver;
 pub(crate) use tools::{intent_deadline, scope_of};
@@ -39,6 +41,8 @@ pub struct SubmitCall<'a> {
     pub arguments: &'a RawValue,
     /// Travels in `_meta`, the same again when a submit is resolved after a crash.
     pub idempotency_key: &'a str,
+    /// Headers from the request's secrets (120): they are here and nowhere else.
+    pub headers: &'a [(HeaderName, HeaderValue)],
 }
 
 /// Why a submit brought no handle.
@@ -68,6 +72,9 @@ pub trait Driver: Send + Sync {
     async fn input(&self, task: &Tracked, tool: &str, input: &RawValue) -> StatusReading;
 }
 
+/// Calls of a personal connection that run at a time: users make as many connections as they like.
+pub(crate) const PERSONAL_CALLS: usize = 2;
+
 /// A server that tasks can be on.
 #[derive(Clone)]
 pub struct Route {
@@ -83,16 +90,47 @@ pub struct Route {
     pub call_deadline: Duration,
 }
 
+impl Route {
+    fn new(config: &ServerConfig, upstream: SharedUpstream, max_concurrent_calls: usize) -> Self {
+        Self {
+            upstream,
+            toolsets: config.toolsets.clone().into(),
+            max_concurrent_calls,
+            submit_deadline: config.tool_call_timeout.unwrap_or(SUBMIT_DEADLINE),
+            call_deadline: config.tool_call_timeout.unwrap_or(CALL_DEADLINE),
+        }
+    }
+}
+
 impl std::fmt::Debug for Route {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Route").field("toolsets", &self.toolsets).finish_non_exhaustive()
     }
 }
 
+/// Why a call cannot be made from here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoRoute {
+    /// Another worker may be able to (48).
+    Elsewhere(String),
+    /// Nobody ever will (50).
+    Gone(String),
+}
+
 /// The servers with toolsets, and the drivers, of this process.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Routes {
     servers: BTreeMap<String, Route>,
+    /// What users connect to themselves.
+    connections: Option<Arc<dyn Connections>>,
+    /// Bounds a personal connection, too.
+    max_concurrent_polls: usize,
+}
+
+impl std::fmt::Debug for Routes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Routes").field("servers", &self.servers.keys()).finish_non_exhaustive()
+    }
 }
 
 impl Routes {
@@ -105,16 +143,37 @@ impl Routes {
         let default_bound = if servers.len() > 1 { (max_concurrent_polls / 2).max(1) } else { max_concurrent_polls };
         let route = |(config, upstream): (ServerConfig, SharedUpstream)| {
             let bound = config.max_concurrent_calls.map_or(default_bound, |calls| calls as usize);
-            let route = Route {
-                upstream,
-                toolsets: config.toolsets.into(),
-                max_concurrent_calls: bound.clamp(1, max_concurrent_polls.max(1)),
-                submit_deadline: config.tool_call_timeout.unwrap_or(SUBMIT_DEADLINE),
-                call_deadline: config.tool_call_timeout.unwrap_or(CALL_DEADLINE),
-            };
+            let bound = bound.clamp(1, max_concurrent_polls.max(1));
+            let route = Route::new(&config, upstream, bound);
             (config.name, route)
         };
-        Self { servers: servers.into_iter().map(route).collect() }
+        Self { servers: servers.into_iter().map(route).collect(), connections: None, max_concurrent_polls }
+    }
+
+    /// The same, and to users' own connections.
+    #[must_use]
+    pub fn with_connections(self, connections: Option<Arc<dyn Connections>>) -> Self {
+        Self { connections, ..self }
+    }
+
+    /// The way to a server for `user`.
+    pub fn route(&self, server: &str, user: &str) -> Result<Cow<'_, Route>, NoRoute> {
+        if let Some(route) = self.servers.get(server) {
+            return Ok(Cow::Borrowed(route));
+        }
+        match self.connections.as_ref().filter(|_| is_personal(server)).map(|all| all.find(server, user)) {
+            Some(Ok(Connected { config, upstream, .. })) => {
+                Ok(Cow::Owned(Route::new(&config, upstream, PERSONAL_CALLS.min(self.max_concurrent_polls.max(1)))))
+            }
+            Some(Err(NotConnected::Gone(why))) => Err(NoRoute::Gone(why)),
+            Some(Err(NotConnected::Elsewhere(why))) => Err(NoRoute::Elsewhere(why)),
+            None => Err(NoRoute::Elsewhere(format!("server {server:?} is not configured or not enabled here"))),
+        }
+    }
+
+    /// The names of users' own connections that have toolsets.
+    pub fn connections(&self) -> Arc<[String]> {
+        self.connections.as_ref().map_or_else(|| Arc::new([]) as Arc<[String]>, |all| all.names())
     }
 
     /// The way to a server.
@@ -137,15 +196,13 @@ impl Routes {
         self.servers.is_empty()
     }
 
-    /// Whether this process can speak about a task with this binding.
-    pub fn can_drive(&self, binding: &Binding) -> Result<(), String> {
-        if !self.servers.contains_key(&binding.server_name) {
-            return Err(format!("server {:?} is not configured or not enabled here", binding.server_name));
+    /// The way to speak about a task of `user`'s with this binding.
+    pub fn drive(&self, binding: &Binding, user: &str) -> Result<Cow<'_, Route>, NoRoute> {
+        let route = self.route(&binding.server_name, user)?;
+        if DRIVERS.contains(&binding.driver.as_str()) {
+            return Ok(route);
         }
-        if !DRIVERS.contains(&binding.driver.as_str()) {
-            return Err(format!("driver {:?} is not known here", binding.driver));
-        }
-        Ok(())
+        Err(NoRoute::Elsewhere(format!("driver {:?} is not known here", binding.driver)))
     }
 
     /// The driver for ordinary tools over these routes.

@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::{Driver, Route, Routes, SubmitCall, SubmitFailure};
+use super::{Driver, NoRoute, Route, Routes, SubmitCall, SubmitFailure};
 use crate::contract::{CancelReading, StatusReading, ToolAnswer, read_cancel, read_status, read_submit};
+use crate::task::transition::code;
 use crate::task::{Binding, Failure, FailureKind, Limits, Snapshot, Tracked};
 use crate::upstream::{CallError, CallErrorKind, Scope, ToolCall};
 
@@ -39,67 +40,58 @@ impl ToolsDriver {
         Self { routes, limits }
     }
 
-    fn route(&self, binding: &Binding) -> Result<&Route, Failure> {
-        self.routes
-            .can_drive(binding)
-            .map_err(|why| Failure::new(FailureKind::Unroutable, why))
-            .and_then(|()| self.routes.find(&binding.server_name).ok_or_else(unroutable))
-    }
-
     /// Calls a tool about a task and reads what its answer means. Texts of the server's are scrubbed of the credentials
     /// that were sent to it (148).
     async fn ask(&self, task: &Tracked, tool: &str, arguments: &impl Serialize) -> StatusReading {
         let remote_id = task.remote_task_id.as_deref().unwrap_or_default();
-        let mut reading = match self.call(&task.binding, &scope_of(task), tool, arguments).await {
+        let route = match self.routes.drive(&task.binding, &task.user_id) {
+            Ok(route) => route,
+            Err(NoRoute::Gone(why)) => return StatusReading::Snapshot(Box::new(gone(&why))),
+            Err(NoRoute::Elsewhere(why)) => return StatusReading::Failure(Failure::new(FailureKind::Unroutable, why)),
+        };
+        let mut reading = match call(&route, &scope_of(task), tool, arguments).await {
             Ok(answer) => read_status(&answer, tool, remote_id, &self.limits),
             Err(failure) => StatusReading::Failure(failure),
         };
         match &mut reading {
-            StatusReading::Failure(failure) => self.scrub(&task.binding, &mut failure.message),
-            StatusReading::Snapshot(snapshot) => self.scrub_snapshot(&task.binding, snapshot),
+            StatusReading::Failure(failure) => scrub(&route, &mut failure.message),
+            StatusReading::Snapshot(snapshot) => scrub_snapshot(&route, snapshot),
         }
         reading
     }
+}
 
-    fn scrub_snapshot(&self, binding: &Binding, snapshot: &mut Snapshot) {
-        if let Some(error) = &mut snapshot.outcome.error {
-            self.scrub(binding, error);
-        }
-    }
+async fn call(route: &Route, scope: &Scope, tool: &str, arguments: &impl Serialize) -> Result<ToolAnswer, Failure> {
+    let arguments = to_raw_value(arguments).map_err(|error| internal(&error))?;
+    let deadline = Some(route.call_deadline);
+    let call = ToolCall { tool, arguments: &arguments, meta: &[], headers: &[], scope, deadline };
+    let result = route.upstream.call_tool(call).await.map_err(failure)?;
+    read(&result, tool)
+}
 
-    fn scrub(&self, binding: &Binding, text: &mut String) {
-        if let Some(route) = self.routes.find(&binding.server_name) {
-            *text = route.upstream.scrub(text);
-        }
-    }
+fn scrub(route: &Route, text: &mut String) {
+    *text = route.upstream.scrub(text);
+}
 
-    async fn call(
-        &self,
-        binding: &Binding,
-        scope: &Scope,
-        tool: &str,
-        arguments: &impl Serialize,
-    ) -> Result<ToolAnswer, Failure> {
-        let route = self.route(binding)?;
-        let arguments = to_raw_value(arguments).map_err(|error| internal(&error))?;
-        let deadline = Some(route.call_deadline);
-        let call = ToolCall { tool, arguments: &arguments, meta: &[], headers: &[], scope, deadline };
-        let result = route.upstream.call_tool(call).await.map_err(failure)?;
-        read(&result, tool)
+fn scrub_snapshot(route: &Route, snapshot: &mut Snapshot) {
+    if let Some(error) = &mut snapshot.outcome.error {
+        scrub(route, error);
     }
 }
 
 #[async_trait]
 impl Driver for ToolsDriver {
     async fn submit(&self, call: SubmitCall<'_>) -> Result<String, SubmitFailure> {
-        let route = self.route(call.binding).map_err(|failure| SubmitFailure::NotSent(failure.message))?;
+        let route = self.routes.drive(call.binding, &call.scope.user_id).map_err(|no_route| match no_route {
+            NoRoute::Elsewhere(why) | NoRoute::Gone(why) => SubmitFailure::NotSent(why),
+        })?;
         let tool = call.binding.toolset.submit_tool.as_str();
         let meta = [(IDEMPOTENCY_KEY, call.idempotency_key)];
         let request = ToolCall {
             tool,
             arguments: call.arguments,
             meta: &meta,
-            headers: &[],
+            headers: call.headers,
             scope: call.scope,
             deadline: Some(route.submit_deadline),
         };
@@ -113,7 +105,7 @@ impl Driver for ToolsDriver {
         })?;
         let answer = read(&result, tool).map_err(|failure| SubmitFailure::Unknown(failure.message))?;
         read_submit(&answer, tool).map_err(|mut refusal| {
-            self.scrub(call.binding, &mut refusal.message);
+            scrub(&route, &mut refusal.message);
             SubmitFailure::Refused(refusal)
         })
     }
@@ -125,13 +117,18 @@ impl Driver for ToolsDriver {
 
     async fn cancel(&self, binding: &Binding, scope: &Scope, remote_id: &str) -> CancelReading {
         let tool = binding.toolset.cancel_tool.as_str();
-        let mut reading = match self.call(binding, scope, tool, &TaskIdArgument { task_id: remote_id }).await {
+        let route = match self.routes.drive(binding, &scope.user_id) {
+            Ok(route) => route,
+            Err(NoRoute::Gone(why)) => return CancelReading::Ended(Box::new(gone(&why))),
+            Err(NoRoute::Elsewhere(why)) => return CancelReading::Failure(Failure::new(FailureKind::Unroutable, why)),
+        };
+        let mut reading = match call(&route, scope, tool, &TaskIdArgument { task_id: remote_id }).await {
             Ok(answer) => read_cancel(&answer, tool, remote_id, &self.limits),
             Err(failure) => CancelReading::Failure(failure),
         };
         match &mut reading {
-            CancelReading::Failure(failure) => self.scrub(binding, &mut failure.message),
-            CancelReading::Ended(snapshot) => self.scrub_snapshot(binding, snapshot),
+            CancelReading::Failure(failure) => scrub(&route, &mut failure.message),
+            CancelReading::Ended(snapshot) => scrub_snapshot(&route, snapshot),
         }
         reading
     }
@@ -152,8 +149,9 @@ fn read(result: &RawValue, tool: &str) -> Result<ToolAnswer, Failure> {
         .map_err(|_| Failure::new(FailureKind::Protocol, format!("the answer of {tool} is no tool result")))
 }
 
-fn unroutable() -> Failure {
-    Failure::new(FailureKind::Unroutable, "the server is not configured here")
+/// The end of a task whose connection is no more: nobody can ask about it again (50).
+fn gone(why: &str) -> Snapshot {
+    Snapshot::failure(code::CONNECTION_GONE, why)
 }
 
 fn internal(error: &serde_json::Error) -> Failure {
@@ -165,6 +163,7 @@ fn failure(error: CallError) -> Failure {
         CallErrorKind::Connect | CallErrorKind::Transport => FailureKind::Transport,
         CallErrorKind::Timeout => FailureKind::Timeout,
         CallErrorKind::Auth => FailureKind::Auth,
+        CallErrorKind::Denied => FailureKind::Denied,
         CallErrorKind::Intercepted => FailureKind::Intercepted,
         // A JSON-RPC error is an answer: it says nothing of the task, and the server is alive.
         CallErrorKind::Protocol | CallErrorKind::Rpc => FailureKind::Protocol,

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use crate::driver::{Driver, Routes};
 use crate::store::{SharedStore, StoreError};
 use crate::task::TaskRecord;
+use crate::upstream::Secrets;
 use crate::worker::{Metrics, Worker};
 
 /// Whose tasks a caller may touch; absent parts are not narrowed (operators).
@@ -41,6 +42,9 @@ pub struct Submit {
     pub tool_call_id: Option<String>,
     /// The caller's idempotency key.
     pub idempotency_key: Option<String>,
+    /// Secrets of this one request, for a server that takes headers from there (120). They are nowhere kept: a submit that
+    /// carried some is not repeated after a crash.
+    pub secrets: Secrets,
 }
 
 /// An accepted submit.

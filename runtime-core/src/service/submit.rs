@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{HeaderName, HeaderValue};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -18,7 +19,7 @@ use crate::store::{
 };
 use crate::task::json::hash_canonical;
 use crate::task::limits::{CALLER_ID_MAX_CHARS, KEPT_ARGUMENTS_MAX_BYTES};
-use crate::task::{Binding, Json, Outcome, Status, TaskRecord, Tracked};
+use crate::task::{Binding, Json, Outcome, Status, TaskRecord, Tracked, server_label};
 use crate::upstream::Scope;
 use crate::worker::OpenIntent;
 
@@ -38,6 +39,7 @@ struct Intent {
     binding: Arc<Binding>,
     scope: Scope,
     submit: Submit,
+    headers: Vec<(HeaderName, HeaderValue)>,
     /// Until it is dropped, a drain waits and reconciling leaves the row alone.
     _open: OpenIntent,
 }
@@ -48,13 +50,15 @@ impl Service {
     /// A repeated idempotency key waits for the first call and returns its task.
     pub async fn submit(&self, submit: Submit) -> Result<Submitted, ServiceError> {
         validate(&submit)?;
-        let route = self.routes.find(&submit.server).ok_or_else(|| {
+        let route = self.routes.route(&submit.server, &submit.user_id).map_err(|_| {
             ServiceError::NotFound(format!("no server {:?} with task toolsets is configured", submit.server))
         })?;
         let toolset = route.toolsets.iter().find(|toolset| toolset.name == submit.task).ok_or_else(|| {
             ServiceError::NotFound(format!("server {:?} has no task toolset {:?}", submit.server, submit.task))
         })?;
-        let patience = intent_deadline(route);
+        // Before anything is written: a request that cannot be sent leaves no trace (120).
+        let headers = route.upstream.context_headers(&submit.secrets).map_err(ServiceError::Invalid)?;
+        let patience = intent_deadline(&route);
         let binding = Arc::new(Binding {
             server_name: submit.server.clone(),
             driver: TOOLS.to_owned(),
@@ -62,7 +66,7 @@ impl Service {
         });
         let deadline = Instant::now() + patience;
         loop {
-            match self.open(&submit, &binding).await? {
+            match self.open(&submit, &headers, &binding).await? {
                 Opened::New(intent) => {
                     let service = self.clone();
                     // In a task of its own, so that the caller's disconnect cuts nothing off.
@@ -94,7 +98,12 @@ impl Service {
     }
 
     /// Makes the intent durable, or finds the task of an earlier submit with the same key.
-    async fn open(&self, submit: &Submit, binding: &Arc<Binding>) -> Result<Opened, ServiceError> {
+    async fn open(
+        &self,
+        submit: &Submit,
+        headers: &[(HeaderName, HeaderValue)],
+        binding: &Arc<Binding>,
+    ) -> Result<Opened, ServiceError> {
         let id: Arc<str> = format!("mcp-task-{}", self.worker.context().ids.fresh()).into();
         // Before the look at the drain, so that a drain that begins in between waits for this submit.
         let open = self.worker.open_intent(Arc::clone(&id));
@@ -103,7 +112,8 @@ impl Service {
         }
         let worker = self.worker.id().ok_or(ServiceError::Unavailable)?;
         let now = self.worker.context().now();
-        let keep_arguments = binding.toolset.idempotent_submit;
+        // Without the request's secrets it could only be repeated as another request, by nobody.
+        let keep_arguments = binding.toolset.idempotent_submit && headers.is_empty();
         if keep_arguments && submit.arguments.get().len() > KEPT_ARGUMENTS_MAX_BYTES {
             return Err(ServiceError::Invalid(format!("arguments are larger than {KEPT_ARGUMENTS_MAX_BYTES} bytes")));
         }
@@ -140,8 +150,8 @@ impl Service {
                 self.metrics.rows_written.with_label_values(&["submit"]).inc();
                 let scope =
                     Scope { user_id: submit.user_id.as_str().into(), thread_id: submit.thread_id.as_str().into() };
-                let (submit, binding) = (submit.clone(), Arc::clone(binding));
-                Ok(Opened::New(Box::new(Intent { id, worker, epoch, binding, scope, submit, _open: open })))
+                let (submit, headers, binding) = (submit.clone(), headers.to_vec(), Arc::clone(binding));
+                Ok(Opened::New(Box::new(Intent { id, worker, epoch, binding, scope, submit, headers, _open: open })))
             }
             Inserted::Existing(task) if task.body_hash != body_hash => {
                 Err(ServiceError::Invalid("this Idempotency-Key was used before with another request".to_owned()))
@@ -170,6 +180,7 @@ impl Service {
             arguments: &intent.submit.arguments,
             // The row's id, not the caller's key: two users may use the same one, and after a refusal the same caller may.
             idempotency_key: &intent.id,
+            headers: &intent.headers,
         };
         let result = match self.driver.submit(call).await {
             Ok(remote_task_id) => self.record(&intent, remote_task_id, started).await,
@@ -199,7 +210,7 @@ impl Service {
             Err(ServiceError::OutcomeUnknown { .. }) => "unknown",
             Err(_) => "refused",
         };
-        self.metrics.tasks_submitted.with_label_values(&[&intent.binding.server_name, outcome]).inc();
+        self.metrics.tasks_submitted.with_label_values(&[server_label(&intent.binding.server_name), outcome]).inc();
         tracing::info!(task.id = %intent.id, server = %intent.binding.server_name, outcome, "submit ended");
         result
     }

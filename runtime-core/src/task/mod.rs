@@ -3,6 +3,7 @@
 mod event;
 pub mod json;
 pub mod limits;
+mod personal;
 mod record;
 pub mod schedule;
 mod snapshot;
@@ -12,6 +13,7 @@ pub mod transition;
 pub use event::{EventKind, fingerprint};
 pub use json::Json;
 pub use limits::Limits;
+pub use personal::{PERSONAL, is_personal, personal_name, server_label};
 pub use record::{Binding, TaskRecord, Toolset, Tracked};
 pub use schedule::Policy;
 pub(crate) use snapshot::hex;

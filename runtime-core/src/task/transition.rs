@@ -19,6 +19,8 @@ pub mod code {
     pub const SUBMIT_OUTCOME_UNKNOWN: &str = "submit_outcome_unknown";
     /// The server does not know the task any more (11).
     pub const TASK_NOT_FOUND: &str = "task_not_found";
+    /// The personal connection that the task is on was changed, switched off or deleted (50).
+    pub const CONNECTION_GONE: &str = "connection_gone";
 }
 
 /// How a call failed; the label of `polls_total` and `poll_retries_total`.
@@ -42,11 +44,13 @@ pub enum FailureKind {
     Internal,
     /// An interceptor refused the call, or could not be asked (139).
     Intercepted,
+    /// There was no credential to make the call with (118, 119).
+    Denied,
 }
 
 impl FailureKind {
     /// Every kind.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::ToolError,
         Self::Timeout,
         Self::Transport,
@@ -56,6 +60,7 @@ impl FailureKind {
         Self::Unroutable,
         Self::Internal,
         Self::Intercepted,
+        Self::Denied,
     ];
 
     /// The metric label.
@@ -64,7 +69,7 @@ impl FailureKind {
             Self::ToolError => "tool_error",
             Self::Timeout => "timeout",
             Self::Transport => "transport",
-            Self::Auth => "auth",
+            Self::Auth | Self::Denied => "auth",
             Self::Protocol => "protocol",
             Self::Breaker => "breaker",
             Self::Unroutable => "unroutable",

@@ -2,14 +2,16 @@
 
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-use super::{CallError, CallErrorKind};
+use super::{CallError, CallErrorKind, oauth};
 use crate::config::{Extensions, Transport};
+use crate::task::server_label;
 
 /// The metrics of all servers; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     sessions: IntGaugeVec,
     opened: IntCounterVec,
+    pub(super) oauth: oauth::Metrics,
 }
 
 impl Metrics {
@@ -39,11 +41,11 @@ impl Metrics {
                 opened.with_label_values(&[server.name.as_str(), transport, outcome]);
             }
         }
-        Ok(Self { sessions, opened })
+        Ok(Self { sessions, opened, oauth: oauth::Metrics::register(registry, extensions)? })
     }
 
     pub(super) fn of(&self, server: &str, transport: &Transport) -> ServerMetrics {
-        let (server, transport) = (server.to_owned(), label(transport));
+        let (server, transport) = (server_label(server).to_owned(), label(transport));
         let sessions = self.sessions.with_label_values(&[server.as_str(), transport]);
         ServerMetrics(Some(Counted { server, transport, sessions, opened: self.opened.clone() }))
     }
@@ -59,7 +61,7 @@ fn outcome<T>(result: &Result<T, CallError>) -> &'static str {
             CallErrorKind::Timeout => "timeout",
             // Interceptors are asked before a call; no session begins with one.
             CallErrorKind::Transport | CallErrorKind::Intercepted => "transport",
-            CallErrorKind::Auth => "auth",
+            CallErrorKind::Auth | CallErrorKind::Denied => "auth",
             CallErrorKind::Protocol => "protocol",
             CallErrorKind::Rpc => "rpc",
         },

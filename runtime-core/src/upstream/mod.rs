@@ -1,6 +1,8 @@
 //! MCP servers as the daemon calls them: a small trait, one transport a file behind it.
 
+mod caller;
 mod changes;
+mod connections;
 mod flight;
 mod http;
 mod http_sse;
@@ -8,6 +10,7 @@ pub mod interceptor;
 mod jsonrpc;
 mod list;
 mod metrics;
+pub mod oauth;
 mod opening;
 mod pace;
 #[doc(hidden)]
@@ -24,16 +27,21 @@ use std::time::Duration;
 use ::http::{HeaderName, HeaderValue};
 use async_trait::async_trait;
 use indexmap::IndexMap;
+use secrecy::SecretString;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
+pub use crate::config::Secrets;
 use crate::config::{ConfigError, Extensions, Interceptor as Configured, ServerConfig, Transport};
 
-pub use http::BODY_MAX_BYTES;
+use caller::{Credential, PerCaller};
+pub use connections::{Connected, Connections, NotConnected};
+pub use http::{BODY_MAX_BYTES, Reach};
 use interceptor::{Chain, Endpoint, Interceptor, Interceptors};
 pub use metrics::Metrics;
 use opening::Opening;
 pub use stdio::guard;
+use scrub::Scrubber;
 
 /// On whose behalf a call is made; sessions of a stdio server belong to one (102).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -54,7 +62,7 @@ pub struct ToolCall<'a> {
     /// Members for the request's `_meta`.
     pub meta: &'a [(&'a str, &'a str)],
     /// Headers for this call alone: HTTP headers in place of the server's own of that name, or `headers` in `_meta` of a
-    /// call to a child process (106).
+    /// call to a child process (106). They win over those of interceptors.
     pub headers: &'a [(HeaderName, HeaderValue)],
     /// On whose behalf.
     pub scope: &'a Scope,
@@ -80,6 +88,8 @@ pub enum CallErrorKind {
     Transport,
     /// 401 or 403.
     Auth,
+    /// There is no credential to make the call with (118); it was not sent.
+    Denied,
     /// The answer is no MCP answer, or larger than the cap.
     Protocol,
     /// A JSON-RPC error.
@@ -105,7 +115,9 @@ pub struct CallError {
 impl CallError {
     /// An error of this kind, without further knowledge of the server.
     pub fn new(kind: CallErrorKind, message: String) -> Self {
-        let maybe_executed = !matches!(kind, CallErrorKind::Connect | CallErrorKind::Auth | CallErrorKind::Intercepted);
+        use CallErrorKind::{Auth, Connect, Denied, Intercepted};
+
+        let maybe_executed = !matches!(kind, Connect | Auth | Denied | Intercepted);
         Self { kind, message, retry_after: None, maybe_executed }
     }
 
@@ -131,6 +143,12 @@ pub trait Upstream: Send + Sync {
 
     /// Every tool, raw, following cursors; brings a session up if need be, within `session_init_timeout`.
     async fn list_tools(&self) -> Result<Vec<Box<RawValue>>, CallError>;
+
+    /// The headers that a call carries for the secrets of its request; none where the server takes none from there (120).
+    /// An error says why the call must not be sent: it names keys, and never a value.
+    fn context_headers(&self, _secrets: &Secrets) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+        Ok(Vec::new())
+    }
 
     /// `text` without the credentials that are sent to this server (148): for what it said in its answers.
     fn scrub(&self, text: &str) -> String {
@@ -170,13 +188,21 @@ pub struct Options {
     pub interceptors: Interceptors,
     /// What ends the processes of stdio servers when this one is killed, if anything.
     pub guard: Option<guard::Guard>,
+    /// Where chains of OAuth refresh tokens are kept; without it they live in the process alone (116).
+    pub chains: Option<Arc<dyn oauth::ChainStore>>,
 }
 
 impl Options {
     /// The daemon's own bounds, and no metrics.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        let interceptors = Interceptors::default();
-        Self { state_dir: state_dir.into(), max_stdio_sessions: 256, metrics: None, interceptors, guard: None }
+        Self {
+            state_dir: state_dir.into(),
+            max_stdio_sessions: 256,
+            metrics: None,
+            interceptors: Interceptors::default(),
+            guard: None,
+            chains: None,
+        }
     }
 }
 
@@ -214,9 +240,12 @@ impl std::fmt::Debug for Upstreams {
 }
 
 /// Makes servers callable: what all of them share.
+#[derive(Clone)]
 pub struct Factory {
     clients: http::Clients,
+    reach: Reach,
     pool: Arc<stdio::Pool>,
+    tokens: Arc<oauth::Sources>,
     options: Options,
 }
 
@@ -231,9 +260,26 @@ impl Factory {
     pub fn new(options: &Options) -> Result<Self, ConfigError> {
         Ok(Self {
             clients: http::Clients::new()?,
+            reach: Reach::Anywhere,
             pool: Arc::new(stdio::Pool::new(options.max_stdio_sessions)),
+            tokens: Arc::new(oauth::Sources::new(
+                options.chains.clone(),
+                options.metrics.as_ref().map(|metrics| metrics.oauth.clone()),
+            )),
             options: options.clone(),
         })
+    }
+
+    /// The same for what users connect to: without the program's own interceptors, which may add what is the deployment's.
+    #[must_use]
+    pub fn for_users(&self) -> Self {
+        Self { options: Options { interceptors: Interceptors::default(), ..self.options.clone() }, ..self.clone() }
+    }
+
+    /// The same for servers within `reach`.
+    #[must_use]
+    pub fn within(&self, reach: Reach) -> Self {
+        Self { reach, ..self.clone() }
     }
 
     /// Makes a server of `extensions` callable, behind instances of its own of the interceptors there and those of the
@@ -246,20 +292,31 @@ impl Factory {
             }
         }
         interceptors.extend(self.options.interceptors.of(&server.name));
-        Ok(Chain::wrap(&server.name, self.transport(server)?, interceptors))
+        let (factory, config, known) = (self.clone(), server.clone(), Arc::default());
+        let open = move |credential: &Credential| {
+            let transport = factory.transport(&config, credential, &known)?;
+            Ok(Chain::wrap(&config.name, transport, interceptors.clone()))
+        };
+        PerCaller::wrap(server, Box::new(open))
     }
 
-    fn transport(&self, server: &ServerConfig) -> Result<SharedUpstream, ConfigError> {
+    /// A way to the server with `credential` in place of its own headers; what is `known` of it is shared among its ways.
+    fn transport(
+        &self,
+        server: &ServerConfig,
+        credential: &Credential,
+        known: &Arc<http::Known>,
+    ) -> Result<SharedUpstream, ConfigError> {
         let metrics = self.options.metrics.as_ref().map(|all| all.of(&server.name, &server.transport));
         let opening =
             |scrubber| Opening { limit: server.session_init_timeout, scrubber, metrics: metrics.unwrap_or_default() };
         Ok(match &server.transport {
             Transport::Http { url, headers } => {
-                let (target, scrubber) = http::Target::new(&server.name, url, headers, &self.clients)?;
-                Arc::new(http::HttpUpstream::new(&server.name, target, opening(scrubber)))
+                let (target, scrubber) = self.target(server, url, headers, credential)?;
+                Arc::new(http::HttpUpstream::new(&server.name, target, opening(scrubber), known))
             }
             Transport::Sse { url, headers } => {
-                let (target, scrubber) = http::Target::new(&server.name, url, headers, &self.clients)?;
+                let (target, scrubber) = self.target(server, url, headers, credential)?;
                 Arc::new(http_sse::HttpSseUpstream::new(&server.name, target, opening(scrubber)))
             }
             Transport::Stdio { command, args, env, cwd } => {
@@ -268,6 +325,36 @@ impl Factory {
                 Arc::new(stdio::StdioUpstream::new(launch, opening, server.tool_call_timeout, &self.pool))
             }
         })
+    }
+
+    /// Where a way to a server leads, and what it sends there: the server's tokens where it has OAuth, and `credential` over
+    /// all of it (122).
+    fn target(
+        &self,
+        server: &ServerConfig,
+        url: &str,
+        headers: &[(String, SecretString)],
+        credential: &Credential,
+    ) -> Result<(http::Target, Scrubber), ConfigError> {
+        let (mut target, mut scrubber) = http::Target::new(&server.name, url, headers, (&self.clients, self.reach))?;
+        if let Some(config) = &server.oauth {
+            let tokens = self.tokens.open(&server.name, config, &self.clients)?;
+            scrubber = scrubber.with(tokens.scrubber());
+            target = target.with_tokens(tokens);
+        }
+        let (target, own) = target.with_credential(credential);
+        Ok((target, scrubber.with(&own)))
+    }
+
+    /// Forgets the stored OAuth tokens of all servers but these, as far as that can be done now (116).
+    pub async fn retain_tokens(&self, servers: &[String]) {
+        self.tokens.retain(servers).await;
+    }
+
+    /// Waits for refreshes of OAuth tokens that are under way, and stores what they bring: an answer that is not stored may be
+    /// the end of a chain.
+    pub async fn settle(&self) {
+        self.tokens.settle().await;
     }
 
     /// The enabled servers of `extensions`.

@@ -85,7 +85,11 @@ impl Breaker {
             // Nothing was heard of the server.
             Some((
                 _,
-                FailureKind::Breaker | FailureKind::Unroutable | FailureKind::Internal | FailureKind::Intercepted,
+                FailureKind::Breaker
+                | FailureKind::Unroutable
+                | FailureKind::Internal
+                | FailureKind::Intercepted
+                | FailureKind::Denied,
             )) => {}
             Some((_, FailureKind::ToolError | FailureKind::Auth | FailureKind::Protocol)) | None => self.answered(now),
         }
@@ -179,13 +183,16 @@ mod tests {
     #[test]
     fn a_call_that_an_interceptor_kept_back_says_nothing_of_the_server_139() {
         let mut breaker = Breaker::default();
+        let denied = Failure::new(FailureKind::Denied, "no credential");
         let kept_back = Failure::new(FailureKind::Intercepted, "not today");
         for _ in 0..20 {
             breaker.ended(false, Some(&kept_back), Duration::ZERO, Duration::ZERO);
+            breaker.ended(false, Some(&denied), Duration::ZERO, Duration::ZERO);
         }
         assert!(!breaker.is_open(), "the server may be fine");
         let mut breaker = opened();
         breaker.ended(false, Some(&kept_back), Duration::ZERO, Duration::ZERO);
+        breaker.ended(false, Some(&denied), Duration::ZERO, Duration::ZERO);
         assert!(breaker.is_open(), "the server has not answered");
     }
 

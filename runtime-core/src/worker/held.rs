@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::lanes::Slot;
 use crate::clock::Millis;
-use crate::task::{Binding, Change, Tracked};
+use crate::task::{Binding, Change, Tracked, server_label};
 
 /// What a held task is doing.
 #[derive(Debug)]
@@ -64,9 +64,9 @@ impl HeldSet {
         self.tasks.is_empty()
     }
 
-    /// How many of a server's tasks are held.
+    /// How many of a server's tasks are held; all personal connections count as one.
     pub(super) fn of_server(&self, server: &str) -> Count {
-        self.by_server.get(server).copied().unwrap_or_default()
+        self.by_server.get(server_label(server)).copied().unwrap_or_default()
     }
 
     /// How many are held of the servers that are not `known`.
@@ -87,7 +87,7 @@ impl HeldSet {
                 self.bindings.insert(Arc::clone(&task.binding));
             }
         }
-        let count = self.by_server.entry(task.binding.server_name.as_str().into()).or_default();
+        let count = self.by_server.entry(server_label(&task.binding.server_name).into()).or_default();
         count.all += 1;
         count.cancels += usize::from(task.cancel_requested_at.is_some());
         self.timers.insert((task.next_due_at, Arc::clone(&task.id)));
@@ -101,7 +101,7 @@ impl HeldSet {
         if let Some(since) = held.dirty {
             self.dirty.remove(&(since, Arc::clone(id)));
         }
-        let server = held.task.binding.server_name.as_str();
+        let server = server_label(&held.task.binding.server_name);
         if let Some(count) = self.by_server.get_mut(server) {
             count.all -= 1;
             count.cancels -= usize::from(held.task.cancel_requested_at.is_some());

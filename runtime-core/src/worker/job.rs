@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Context;
 use crate::contract::{CancelReading, Refusal, StatusReading};
-use crate::driver::{SubmitCall, SubmitFailure, scope_of};
+use crate::driver::{NoRoute, SubmitCall, SubmitFailure, scope_of};
 use crate::store::{NewHandle, Recorded, WorkerId};
 use crate::task::schedule::{Chance, MAX_WAIT_MS};
 use crate::task::{Change, Decision, Failure, FailureKind, Status, Tracked};
@@ -77,7 +77,10 @@ impl Job {
         let (now, policy, chance) = (context.now(), &context.policy, chance());
         // A call that was never made is no last cancel: the task waits for one, though not for ever (133).
         let given_up = policy.expires_at(task.created_at).is_some_and(|at| now >= at.saturating_add(MAX_WAIT_MS));
-        let held = matches!(failure.kind, FailureKind::Breaker | FailureKind::Unroutable | FailureKind::Intercepted);
+        let held = matches!(
+            failure.kind,
+            FailureKind::Breaker | FailureKind::Unroutable | FailureKind::Intercepted | FailureKind::Denied
+        );
         let called = given_up || !held;
         let mut change = match self {
             Self::Cancel => task.on_cancel_error(failure, now, policy, chance),
@@ -146,8 +149,12 @@ async fn cancel(context: &Context, task: &Tracked, expiring: bool) -> Done {
 /// Resolves an intent whose process died between the insert and the record (DESIGN, Submit without orphans).
 async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
     let unknown = |why: &str| decided(task.on_submit_unknown(why, context.now()));
-    if let Err(why) = context.routes.can_drive(&task.binding) {
-        return Job::Resolve.done(context, task, Failure::new(FailureKind::Unroutable, why));
+    match context.routes.drive(&task.binding, &task.user_id) {
+        Ok(_) => {}
+        Err(NoRoute::Gone(why)) => return unknown(&why),
+        Err(NoRoute::Elsewhere(why)) => {
+            return Job::Resolve.done(context, task, Failure::new(FailureKind::Unroutable, why));
+        }
     }
     let record = match context.store.find_task(&task.id, None, None).await {
         Ok(record) => record,
@@ -170,7 +177,14 @@ async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
     };
     let started = context.now();
     let scope = scope_of(task);
-    let call = SubmitCall { binding: &task.binding, scope: &scope, arguments: &arguments, idempotency_key: &task.id };
+    let call = SubmitCall {
+        binding: &task.binding,
+        scope: &scope,
+        arguments: &arguments,
+        idempotency_key: &task.id,
+        // A submit that took any kept no arguments, and is not repeated.
+        headers: &[],
+    };
     match context.driver.submit(call).await {
         Ok(remote_task_id) => {
             let handle = NewHandle {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::breaker::Breaker;
 use crate::clock::Millis;
+use crate::driver::PERSONAL_CALLS;
+use crate::task::is_personal;
 
 /// The lane of tasks whose server is not configured here: they are told so, one at a time, whatever their servers' names.
 pub(super) const STRANGERS: &str = "unconfigured";
@@ -42,6 +44,20 @@ struct Lane {
     bound: usize,
     unwritten: usize,
     breaker: Breaker,
+    /// Whether it is a user's own connection.
+    personal: bool,
+}
+
+impl Lane {
+    /// Whether a slot is kept for it: a configured server, or a user's connection with a task that is due.
+    fn counts(&self, kind: usize) -> bool {
+        !self.personal || !self.ready[kind].is_empty()
+    }
+
+    fn is_over(&self) -> bool {
+        let idle = self.ready.iter().all(BTreeSet::is_empty) && self.running == [0, 0] && self.unwritten == 0;
+        idle && self.breaker.is_sound()
+    }
 }
 
 /// All lanes of a worker.
@@ -65,12 +81,14 @@ impl Lanes {
 
     /// The lane of a server's tasks.
     pub(super) fn of<'a>(&self, server: &'a str) -> &'a str {
-        if self.by_server.contains_key(server) { server } else { STRANGERS }
+        if self.by_server.contains_key(server) || is_personal(server) { server } else { STRANGERS }
     }
 
     fn lane(&mut self, server: &str) -> &mut Lane {
         let name = self.of(server);
-        self.by_server.entry(name.into()).or_insert_with(|| Lane { bound: 1, ..Lane::default() })
+        let personal = is_personal(name);
+        let bound = if personal { PERSONAL_CALLS } else { 1 };
+        self.by_server.entry(name.into()).or_insert_with(|| Lane { bound, personal, ..Lane::default() })
     }
 
     /// Queues a due task.
@@ -93,16 +111,21 @@ impl Lanes {
         let slots = self.slots[kind];
         let free = slots.checked_sub(self.running[kind]).filter(|free| *free > 0)?;
         let configured = self.by_server.iter().filter(|(name, _)| ***name != *STRANGERS);
-        let idle = configured.filter(|(_, lane)| lane.running[kind] == 0).count();
+        let idle = configured.filter(|(_, lane)| lane.running[kind] == 0 && lane.counts(kind)).count();
+        let lanes = self.by_server.values().filter(|lane| lane.counts(kind)).count();
+        // Users make as many connections as they like: together they leave half of the slots to the operator's servers.
+        let personal: usize = self.by_server.values().filter(|lane| lane.personal).map(|lane| lane.running[kind]).sum();
+        let personal_bound = (slots / 2).max(1);
         let reserved = idle.min(slots / 2);
         let may_start = |lane: &Lane| {
             let (bound, has_room) = match slot {
                 Slot::Poll => (lane.bound, lane.unwritten < UNWRITTEN),
                 Slot::Cancel => ((slots / 2).max(1), true),
             };
-            let last_is_kept = slots > 1 && self.by_server.len() > slots && !lane.breaker.is_sound();
+            let last_is_kept = slots > 1 && lanes > slots && !lane.breaker.is_sound();
             let kept = if lane.running[kind] > 0 { reserved } else { usize::from(last_is_kept) };
-            has_room && lane.running[kind] < bound && free > kept && lane.breaker.admits(now, lane.running.iter().sum())
+            let in_bounds = lane.running[kind] < bound && (!lane.personal || personal < personal_bound);
+            has_room && in_bounds && free > kept && lane.breaker.admits(now, lane.running.iter().sum())
         };
         let server = self
             .by_server
@@ -148,6 +171,16 @@ impl Lanes {
     pub(super) fn written(&mut self, server: &str, weight: usize) {
         let lane = self.lane(server);
         lane.unwritten = lane.unwritten.saturating_sub(weight);
+    }
+
+    /// Whether calls of any personal connection are held back.
+    pub(super) fn any_personal_open(&self) -> bool {
+        self.by_server.values().any(|lane| lane.personal && lane.breaker.is_open())
+    }
+
+    /// Forgets personal connections of which nothing is left to know.
+    pub(super) fn prune(&mut self) {
+        self.by_server.retain(|_, lane| !lane.personal || !lane.is_over());
     }
 
     /// A server's breaker.

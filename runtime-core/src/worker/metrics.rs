@@ -5,7 +5,7 @@ use prometheus::{
 };
 
 use super::lanes::STRANGERS;
-use crate::task::{ChangeKind, FailureKind, Status};
+use crate::task::{ChangeKind, FailureKind, PERSONAL, Status};
 
 const LATENESS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 const CALLS: &[f64] = &[0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
@@ -109,7 +109,7 @@ impl Metrics {
     }
 
     fn initialise<'a>(&self, servers: impl IntoIterator<Item = &'a str>) {
-        for server in servers.into_iter().chain([STRANGERS]) {
+        for server in servers.into_iter().chain([STRANGERS, PERSONAL]) {
             for outcome in OUTCOMES.into_iter().chain(FailureKind::ALL.map(FailureKind::as_str)) {
                 self.polls.with_label_values(&[server, outcome]);
             }
@@ -212,7 +212,8 @@ mod tests {
             };
             family.map_or(0, |family| family.get_metric().iter().filter(|one| of_server(one.get_label())).count())
         };
-        let reasons = FailureKind::ALL.len();
+        let reasons =
+            FailureKind::ALL.map(FailureKind::as_str).into_iter().collect::<std::collections::HashSet<_>>().len();
         let expected = [
             ("polls_total", OUTCOMES.len() + reasons),
             ("poll_retries_total", reasons),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mcp_taskd_core::config::Secrets;
 use mcp_taskd_core::service::{Access, Service, ServiceError, Submit};
 use mcp_taskd_core::world::Spawn as _;
 use serde_json::value::RawValue;
@@ -109,5 +110,6 @@ fn request(submit: usize, server: usize, keyed: bool) -> Submit {
         run_id: Some(format!("run-{submit}")),
         tool_call_id: None,
         idempotency_key: keyed.then(|| format!("key-{submit}")),
+        secrets: Secrets::default(),
     }
 }

@@ -1,6 +1,7 @@
 //! The daemon as its operators have it: processes that are killed, stopped and started, and servers that fail, on both stores.
 
 mod agents;
+mod callers;
 mod catalogue;
 mod churn;
 mod cli;
@@ -9,6 +10,8 @@ mod databases;
 mod fleet;
 mod interceptors;
 mod kills;
+mod oauth;
+mod personal;
 mod polling;
 mod servers;
 mod shutdown;

@@ -1,5 +1,6 @@
 //! Transports and the catalogue against the fake server.
 
+mod callers;
 mod catalogue;
 mod children;
 mod hostile;
@@ -10,6 +11,7 @@ mod limits;
 mod live;
 mod metrics;
 mod notices;
+mod oauth;
 mod setup;
 mod stdio;
 mod unruly;

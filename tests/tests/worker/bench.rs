@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mcp_taskd_core::clock::SystemClock;
-use mcp_taskd_core::config::{ServerConfig, TaskSettings, Transport};
+use mcp_taskd_core::config::{Secrets, ServerConfig, TaskSettings, Transport};
 use mcp_taskd_core::runtime::{Process, Runtime};
 use mcp_taskd_core::service::{Access, Service, Submit, Submitted};
 use mcp_taskd_core::store::memory::MemoryStore;
@@ -153,6 +153,7 @@ pub(crate) fn submit(server: &str) -> Submit {
         run_id: None,
         tool_call_id: None,
         idempotency_key: None,
+        secrets: Secrets::default(),
     }
 }
 

@@ -11,6 +11,7 @@ mod launch;
 mod mask;
 mod merge;
 mod names;
+mod personal;
 mod restore;
 
 use serde_json::{Map, Value};
@@ -20,6 +21,7 @@ use super::environment::Environment;
 pub use editor::{EditError, Editor};
 pub use file::FileError;
 pub use launch::LaunchPolicy;
+pub use personal::{PersonalChange, Seal, Stamp, UserFiles};
 
 /// What an administrator asks for.
 #[derive(Clone)]
@@ -53,6 +55,12 @@ pub enum Refused {
     /// There is no server of this name.
     #[error("there is no server {0:?}")]
     NotFound(String),
+    /// There is a server of this name already.
+    #[error("a server {0:?} exists already")]
+    Exists(String),
+    /// Only an administrator may do that; the text names the key.
+    #[error("{0}")]
+    Forbidden(String),
     /// The change cannot be made; the text names the key.
     #[error("{0}")]
     Invalid(String),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Url};
 
+use super::public::{PublicOnly, may_be_public};
 use crate::config::ConfigError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -21,6 +22,18 @@ const MAX_IDLE: Duration = Duration::from_secs(4);
 pub(in crate::upstream) struct Clients {
     remote: Client,
     loopback: Client,
+    /// For what users have the daemon connect to: public addresses, whatever a proxy could reach besides (126).
+    public: Client,
+}
+
+/// Where the daemon may connect to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// Wherever the operator points.
+    #[default]
+    Anywhere,
+    /// Public addresses only.
+    Public,
 }
 
 impl Clients {
@@ -32,7 +45,19 @@ impl Clients {
                 .build()
                 .map_err(|error| ConfigError(format!("no HTTP client can be made: {}", super::wire::cause(&error))))
         };
-        Ok(Self { remote: built(builder())?, loopback: built(builder().no_proxy())? })
+        Ok(Self {
+            remote: built(builder())?,
+            loopback: built(builder().no_proxy())?,
+            public: built(builder().no_proxy().dns_resolver(PublicOnly::system()))?,
+        })
+    }
+
+    /// The client for `url`, where it may be reached at all.
+    pub(in crate::upstream) fn within(&self, reach: Reach, url: &Url) -> Option<Client> {
+        match reach {
+            Reach::Anywhere => Some(self.of(url)),
+            Reach::Public => may_be_public(url).then(|| self.public.clone()),
+        }
     }
 
     /// The client for `url`: a proxy from the environment is no way to this machine itself.

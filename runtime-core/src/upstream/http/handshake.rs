@@ -17,13 +17,14 @@ use crate::upstream::{CallError, CallErrorKind};
 /// How long a server may take over `server/discover` before it counts as one that does not know it.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The default of what is known of a server.
 pub(super) const UNKNOWN: u8 = 0;
 const MODERN: u8 = 1;
 const LEGACY: u8 = 2;
 
 impl Inner {
     pub(super) async fn bring_up(&self) -> Result<Session, CallError> {
-        let known = self.era.load(Ordering::Relaxed);
+        let known = self.known.era.load(Ordering::Relaxed);
         if known != LEGACY
             && let Some(session) = self.discover().await?
         {
@@ -68,7 +69,7 @@ impl Inner {
         if !modern {
             return Ok(None);
         }
-        self.era.store(MODERN, Ordering::Relaxed);
+        self.known.era.store(MODERN, Ordering::Relaxed);
         Ok(Some(self.begun(Era::Modern, headers, false, announces)))
     }
 
@@ -86,7 +87,7 @@ impl Inner {
         }
         // Servers may refuse requests before this arrived; its own answer says nothing.
         post(&headers, jsonrpc::INITIALIZED.to_vec()).await?;
-        self.era.store(LEGACY, Ordering::Relaxed);
+        self.known.era.store(LEGACY, Ordering::Relaxed);
         tracing::debug!(server = self.name, named, "session is up");
         Ok(self.begun(Era::Legacy, headers, named, announces_changes(&result)))
     }

@@ -4,6 +4,7 @@ mod client;
 mod handshake;
 mod listen;
 mod mirror;
+mod public;
 mod session;
 mod target;
 pub(super) mod wire;
@@ -19,6 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 pub(super) use client::Clients;
+pub use client::Reach;
 use handshake::UNKNOWN;
 pub(super) use handshake::{announces_changes, negotiated, supports_modern};
 use mirror::Mirror;
@@ -50,27 +52,32 @@ struct Inner {
     name: String,
     target: Target,
     opening: Opening,
-    /// The kind of protocol last seen: a silent old server costs the probe only once.
-    era: AtomicU8,
+    known: Arc<Known>,
     session: Flight<Session>,
     next_id: AtomicU64,
     notifications: Arc<Semaphore>,
-    /// What the tools last listed want repeated in headers.
-    mirror: RwLock<Arc<Mirror>>,
     changes: Changes,
 }
 
+/// What is known of a server whoever calls it.
+#[derive(Default)]
+pub(super) struct Known {
+    /// The kind of protocol last seen: a silent old server costs the probe only once.
+    era: AtomicU8,
+    /// What the tools last listed want repeated in headers.
+    mirror: RwLock<Arc<Mirror>>,
+}
+
 impl HttpUpstream {
-    pub(super) fn new(name: &str, target: Target, opening: Opening) -> Self {
+    pub(super) fn new(name: &str, target: Target, opening: Opening, known: &Arc<Known>) -> Self {
         Self(Arc::new(Inner {
             name: name.to_owned(),
             target,
             opening,
-            era: AtomicU8::new(UNKNOWN),
+            known: Arc::clone(known),
             session: Flight::default(),
             next_id: AtomicU64::new(1),
             notifications: Arc::new(Semaphore::new(MAX_NOTIFICATIONS)),
-            mirror: RwLock::default(),
             changes: Changes::default(),
         }))
     }
@@ -84,6 +91,7 @@ impl Upstream for HttpUpstream {
     }
 
     async fn list_tools(&self) -> Result<Vec<Box<RawValue>>, CallError> {
+        self.0.target.authorize(&[]).await?;
         let since = Instant::now();
         self.0.session(None).await?;
         let pages = list::follow(|cursor| async move {
@@ -126,6 +134,7 @@ impl Inner {
         request: &Request<'_>,
         deadline: Option<Duration>,
     ) -> Result<Box<RawValue>, CallError> {
+        self.target.authorize(request.headers).await?;
         let session = self.session(None).await?;
         let limit = deadline.unwrap_or(TRANSPORT_TIMEOUT);
         let started = Instant::now();
@@ -143,11 +152,11 @@ impl Inner {
                 session
             }
             (Failure::Rpc(error), _) if matches!(error.code, -32_022 | -32_020) => {
-                self.era.store(UNKNOWN, Ordering::Relaxed);
+                self.known.era.store(UNKNOWN, Ordering::Relaxed);
                 self.renewed(&session).await?
             }
             (Failure::SessionLost(_), Era::Modern) => {
-                self.era.store(UNKNOWN, Ordering::Relaxed);
+                self.known.era.store(UNKNOWN, Ordering::Relaxed);
                 self.renewed(&session).await?
             }
             (Failure::SessionLost(_), Era::Legacy) if session.is_named() => self.renewed(&session).await?,
@@ -174,7 +183,7 @@ impl Inner {
     }
 
     fn learn(&self, tools: &[Box<RawValue>]) {
-        *self.mirror.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Mirror::of(tools));
+        *self.known.mirror.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Mirror::of(tools));
     }
 
     async fn bounded(
@@ -204,7 +213,7 @@ impl Inner {
             headers.insert(name, value.clone());
         }
         if session.era == Era::Modern {
-            let mirror = Arc::clone(&self.mirror.read().unwrap_or_else(PoisonError::into_inner));
+            let mirror = Arc::clone(&self.known.mirror.read().unwrap_or_else(PoisonError::into_inner));
             mirror.apply(request, &mut headers);
         }
         let response = self.target.post(self.target.url.clone(), headers, body).await?;

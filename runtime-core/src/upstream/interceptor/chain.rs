@@ -51,7 +51,7 @@ impl Chain {
         call: &ToolCall<'_>,
         started: Instant,
     ) -> Result<Vec<(HeaderName, HeaderValue)>, CallError> {
-        let mut headers = call.headers.to_vec();
+        let mut headers = Vec::new();
         for interceptor in &self.interceptors {
             let view = Call {
                 server: &self.server,
@@ -82,6 +82,10 @@ impl Chain {
                     }
                 }
             }
+        }
+        // What was chosen for this one call is the most specific (122).
+        for (name, value) in call.headers {
+            put(&mut headers, name.clone(), value.clone());
         }
         Ok(headers)
     }

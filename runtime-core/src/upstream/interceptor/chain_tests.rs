@@ -101,9 +101,17 @@ fn setup(echo: Echo, interceptors: impl IntoIterator<Item = Test>) -> Setup {
 
 impl Setup {
     async fn call(&self, deadline: Option<Duration>) -> Result<serde_json::Value, CallError> {
+        self.call_with(&[], deadline).await
+    }
+
+    async fn call_with(
+        &self,
+        headers: &[(HeaderName, HeaderValue)],
+        deadline: Option<Duration>,
+    ) -> Result<serde_json::Value, CallError> {
         let arguments = RawValue::from_string(r#"{"a":1}"#.to_owned()).unwrap();
         let scope = Scope { user_id: "ada".into(), thread_id: "t1".into() };
-        let call = ToolCall { tool: "echo", arguments: &arguments, meta: &[], headers: &[], scope: &scope, deadline };
+        let call = ToolCall { tool: "echo", arguments: &arguments, meta: &[], headers, scope: &scope, deadline };
         let answer = self.chain.call_tool(call).await?;
         Ok(serde_json::from_str(answer.get()).unwrap())
     }
@@ -115,6 +123,14 @@ async fn headers_are_added_in_order_and_the_later_one_counts_127() {
         setup(Echo::default(), [Test::adding("x-a", "first"), Test::adding("x-b", "b"), Test::adding("x-a", "last")]);
     let sent = setup.call(None).await.unwrap();
     assert_eq!(sent["headers"], json!(["x-a: last", "x-b: b"]));
+}
+
+#[tokio::test]
+async fn what_the_call_itself_came_with_wins_over_interceptors_122() {
+    let own = [(HeaderName::from_static("x-a"), HeaderValue::from_static("own"))];
+    let setup = setup(Echo::default(), [Test::adding("x-a", "theirs"), Test::adding("x-b", "b")]);
+    let sent = setup.call_with(&own, None).await.unwrap();
+    assert_eq!(sent["headers"], json!(["x-a: own", "x-b: b"]));
 }
 
 #[tokio::test]

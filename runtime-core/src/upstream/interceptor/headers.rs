@@ -2,33 +2,12 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::config::is_legal_header_value;
+use crate::config::{is_legal_header_value, is_reserved_header};
 
 /// Most headers of one interceptor.
 const MAX_HEADERS: usize = 32;
 /// Most bytes of their values together.
 const MAX_BYTES: usize = 16 << 10;
-
-/// Headers that frame the message, the connection or the protocol; those of MCP begin with `mcp-`.
-const RESERVED: [&str; 17] = [
-    "accept",
-    "accept-encoding",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "keep-alive",
-    "last-event-id",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "trailers",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// The headers of a verdict where all of them can be sent, or why not, naming the header and never its value.
 pub(super) fn check(headers: HeaderMap) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
@@ -41,7 +20,7 @@ pub(super) fn check(headers: HeaderMap) -> Result<Vec<(HeaderName, HeaderValue)>
         // A map hands a name over with its first value only.
         let Some(name) = name.or_else(|| last.clone()) else { continue };
         last = Some(name.clone());
-        if RESERVED.contains(&name.as_str()) || name.as_str().starts_with("mcp-") {
+        if is_reserved_header(&name) {
             return Err(format!("added the header {name}, which is the protocol's own"));
         }
         if !value.to_str().is_ok_and(is_legal_header_value) {
@@ -54,7 +33,7 @@ pub(super) fn check(headers: HeaderMap) -> Result<Vec<(HeaderName, HeaderValue)>
 }
 
 /// Puts a header in place of the one with its name, or at the end.
-pub(super) fn put(headers: &mut Vec<(HeaderName, HeaderValue)>, name: HeaderName, value: HeaderValue) {
+pub(in crate::upstream) fn put(headers: &mut Vec<(HeaderName, HeaderValue)>, name: HeaderName, value: HeaderValue) {
     match headers.iter_mut().find(|(known, _)| *known == name) {
         Some((_, known)) => *known = value,
         None => headers.push((name, value)),

@@ -18,6 +18,7 @@ use crate::config::OnError;
 
 pub(super) use chain::Chain;
 pub(super) use endpoint::Endpoint;
+pub(super) use headers::put;
 
 /// How long an interceptor may take where it does not say, and its call has more time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);

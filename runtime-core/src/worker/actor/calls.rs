@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{Actor, Running};
 use crate::clock::Millis;
-use crate::task::{Change, Decision, Failure, FailureKind};
+use crate::task::{Change, Decision, Failure, FailureKind, server_label};
 use crate::worker::Context;
 use crate::worker::held::Phase;
 use crate::worker::job::{Done, Effect, Job, unrepeatable};
@@ -71,7 +71,7 @@ impl Actor {
         if kind == Job::Poll {
             self.context.metrics.poll_lateness.observe(now.saturating_sub(task.next_due_at).max(0) as f64 / 1_000.0);
         }
-        self.context.metrics.polls_in_flight.with_label_values(&[&*server]).inc();
+        self.context.metrics.polls_in_flight.with_label_values(&[server_label(&server)]).inc();
         self.serial += 1;
         let job = self.serial;
         held.phase = Phase::Running(job);
@@ -98,7 +98,7 @@ impl Actor {
         let Some(running) = self.running.remove(&job) else { return };
         let server = &*running.server;
         self.lanes.finish(server, running.slot);
-        self.context.metrics.poll_duration.with_label_values(&[server]).observe(took.as_secs_f64());
+        self.context.metrics.poll_duration.with_label_values(&[server_label(server)]).observe(took.as_secs_f64());
         let boot = self.context.boot();
         self.lanes.breaker(server).ended(running.probe, done.failure.as_ref(), boot.saturating_sub(took), boot);
         if let Some(failure) = &done.failure {
@@ -107,7 +107,7 @@ impl Actor {
                 self.observe_backoff(server, failure, change);
             }
         } else if running.kind == Job::Poll {
-            self.context.metrics.polls.with_label_values(&[server, outcome(&done.effect)]).inc();
+            self.context.metrics.polls.with_label_values(&[server_label(server), outcome(&done.effect)]).inc();
         }
         let current =
             self.held.get(&running.task).is_some_and(|held| matches!(held.phase, Phase::Running(j) if j == job));
@@ -144,13 +144,13 @@ impl Actor {
     }
 
     fn observe_backoff(&self, server: &str, failure: &Failure, change: &Change) {
-        let labels = [self.lanes.of(server), failure.kind.as_str()];
+        let labels = [server_label(self.lanes.of(server)), failure.kind.as_str()];
         let wait = change.next_due_at.saturating_sub(change.at).max(0);
         self.context.metrics.poll_backoff.with_label_values(&labels).observe(wait as f64 / 1_000.0);
     }
 
     fn count_failure(&self, server: &str, kind: Job, failure: &Failure) {
-        let server = self.lanes.of(server);
+        let server = server_label(self.lanes.of(server));
         if kind == Job::Poll {
             self.context.metrics.polls.with_label_values(&[server, failure.kind.as_str()]).inc();
         }
@@ -166,7 +166,7 @@ struct Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.context.metrics.polls_in_flight.with_label_values(&[&self.server]).dec();
+        self.context.metrics.polls_in_flight.with_label_values(&[server_label(&self.server)]).dec();
     }
 }
 

@@ -10,7 +10,7 @@ use super::Actor;
 use crate::clock::Millis;
 use crate::driver::DRIVERS;
 use crate::store::{ClaimOrder, Owned, WorkerId};
-use crate::task::Status;
+use crate::task::{PERSONAL, Status};
 use crate::worker::held::{Held, Phase};
 use crate::worker::lanes::cancel_slots;
 use crate::worker::message::{Answer, Message};
@@ -105,13 +105,21 @@ impl Actor {
         let now = self.context.now();
         let any_server_due_before = now - self.context.options.lease.as_millis() as i64;
         let routes = &self.context.routes;
-        let known: Vec<String> = routes.names().map(str::to_owned).collect();
-        let servers: Vec<_> = known.iter().map(|name| (name.as_str(), self.held.of_server(name))).collect();
-        let held = strangers.then(|| self.held.of_strangers(|name| routes.find(name).is_some()));
+        let personal = routes.connections();
+        // Those share one part of the room, however many they are.
+        let names = routes.names().chain((!personal.is_empty()).then_some(PERSONAL));
+        let servers: Vec<_> = names.map(|name| (name, self.held.of_server(name))).collect();
+        let held =
+            strangers.then(|| self.held.of_strangers(|name| routes.find(name).is_some() || name == PERSONAL));
+        let all = |servers: Vec<String>| -> Vec<String> {
+            let has_personal = servers.iter().any(|name| name == PERSONAL);
+            servers.into_iter().chain(personal.iter().filter(|_| has_personal).cloned()).collect()
+        };
+        let known: Vec<String> = routes.names().map(str::to_owned).chain(personal.iter().cloned()).collect();
         let order = |cancels, due_before, portion: Portion| ClaimOrder {
             worker: Arc::clone(worker),
             cancels,
-            servers: portion.servers,
+            servers: all(portion.servers),
             known: known.clone(),
             drivers: DRIVERS.iter().map(|&driver| driver.to_owned()).collect(),
             due_before,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Actor;
 use crate::store::{Result, WorkerId};
-use crate::task::Status;
+use crate::task::{PERSONAL, Status};
 use crate::worker::balance;
 use crate::worker::held::Phase;
 use crate::worker::lanes::Slot;
@@ -66,6 +66,9 @@ impl Actor {
             let open = self.lanes.breaker(&name).is_open();
             self.context.metrics.breaker_open.with_label_values(&[&name]).set(i64::from(open));
         }
+        let open = self.lanes.any_personal_open();
+        self.context.metrics.breaker_open.with_label_values(&[PERSONAL]).set(i64::from(open));
+        self.lanes.prune();
     }
 
     pub(super) fn start_heartbeat(&mut self) {

@@ -250,9 +250,14 @@ impl Actor {
         }
     }
 
+    /// How many the room is shared among.
+    fn sharers(&self) -> usize {
+        self.context.routes.len() + usize::from(!self.context.routes.connections().is_empty())
+    }
+
     /// Takes a task that this process submitted; without room for it, it waits in the store (FAILURES 42).
     fn adopt(&mut self, task: Tracked) {
-        let has_room = self.room().has_for(self.held.of_server(&task.binding.server_name), self.context.routes.len());
+        let has_room = self.room().has_for(self.held.of_server(&task.binding.server_name), self.sharers());
         let id = Arc::clone(&task.id);
         self.hold(task);
         if !has_room && self.held.get(&id).is_some_and(|held| matches!(held.phase, Phase::Waiting)) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Actor;
 use crate::clock::Millis;
 use crate::store::TaskWrite;
-use crate::task::{Change, ChangeKind, Failure, FailureKind, Tracked};
+use crate::task::{Change, ChangeKind, Failure, FailureKind, Tracked, server_label};
 use crate::worker::held::Phase;
 use crate::worker::job::{Job, held_back};
 use crate::worker::queue::Order;
@@ -64,7 +64,7 @@ impl Actor {
         match result {
             Written::Stale => {
                 if change.kind == ChangeKind::Poll {
-                    let server = self.lanes.of(&binding.server_name);
+                    let server = server_label(self.lanes.of(&binding.server_name));
                     self.context.metrics.polls.with_label_values(&[server, "stale"]).inc();
                 }
                 self.lose(&id, "stale");
@@ -113,7 +113,7 @@ impl Actor {
     pub(super) fn ended(&self, task: &Tracked, change: &Change) {
         let metrics = &self.context.metrics;
         let status = change.status.as_str();
-        let server = self.lanes.of(&task.binding.server_name);
+        let server = server_label(self.lanes.of(&task.binding.server_name));
         metrics.tasks_finished.with_label_values(&[server, status]).inc();
         let age = change.at.saturating_sub(task.created_at).max(0);
         metrics.task_duration.with_label_values(&[status]).observe(age as f64 / 1_000.0);
