@@ -131,45 +131,43 @@ pub(super) fn unknown(members: &Map<String, Value>) -> impl Iterator<Item = &Str
     members.keys().filter(|key| !KEYS.contains(&key.as_str()))
 }
 
-/// What `members` say.
+/// What `members` say. What nobody could mean is found before what is missing.
 pub(super) fn read(members: &Map<String, Value>) -> Result<OAuth, Wrong> {
     let reader = Reader(members);
-    let token_url = reader.text("token_url")?.ok_or_else(|| missing("token_url", "oauth"))?;
-    if !is_web_address(&token_url) {
-        return Err(Wrong::Needed("oauth.token_url".to_owned(), "is no http or https URL".to_owned()));
-    }
-    let client_id = reader.text("client_id")?;
-    let client_secret = reader.text("client_secret")?;
-    let refresh_token = reader.text("refresh_token")?;
-    let grant = match reader.text("grant_type")?.as_deref() {
-        None | Some("client_credentials") => {
-            let needed = [("client_id", &client_id), ("client_secret", &client_secret)];
-            if let Some((key, _)) = needed.into_iter().find(|(_, value)| value.is_none()) {
-                return Err(missing(key, "grant_type client_credentials"));
-            }
-            Grant::ClientCredentials
-        }
-        Some("refresh_token") => {
-            let seed = refresh_token.ok_or_else(|| missing("refresh_token", "grant_type refresh_token"))?;
-            Grant::RefreshToken(seed.into())
-        }
-        Some(_) => return Err(wrong("grant_type", "must be client_credentials or refresh_token")),
-    };
+    let [token_url, client_id, client_secret, refresh_token, scope, audience] =
+        ["token_url", "client_id", "client_secret", "refresh_token", "scope", "audience"].map(|key| reader.text(key));
+    let (token_url, client_id, client_secret, refresh_token) = (token_url?, client_id?, client_secret?, refresh_token?);
     let word = |key: &str, default: &str| Ok(reader.text(key)?.unwrap_or_else(|| default.to_owned()));
-    Ok(OAuth {
-        token_url,
-        grant,
+    let grant_type = word("grant_type", "client_credentials")?;
+    if !matches!(grant_type.as_str(), "client_credentials" | "refresh_token") {
+        return Err(wrong("grant_type", "must be client_credentials or refresh_token"));
+    }
+    let mut config = OAuth {
+        token_url: String::new(),
+        grant: Grant::ClientCredentials,
         client_id,
         client_secret: client_secret.map(Into::into),
-        scope: reader.text("scope")?,
-        audience: reader.text("audience")?,
+        scope: scope?,
+        audience: audience?,
         token_field: word("token_field", "access_token")?,
         token_type_field: word("token_type_field", "token_type")?,
         expires_in_field: word("expires_in_field", "expires_in")?,
         default_token_type: word("default_token_type", "Bearer")?,
         refresh_skew: reader.skew()?,
         extra_token_params: reader.extra()?,
-    })
+    };
+    config.token_url = token_url.ok_or_else(|| missing("token_url", "oauth"))?;
+    if !is_web_address(&config.token_url) {
+        return Err(Wrong::Needed("oauth.token_url".to_owned(), "is no http or https URL".to_owned()));
+    }
+    if grant_type == "refresh_token" {
+        let seed = refresh_token.ok_or_else(|| missing("refresh_token", "grant_type refresh_token"))?;
+        config.grant = Grant::RefreshToken(seed.into());
+    } else {
+        config.client_id.as_ref().ok_or_else(|| missing("client_id", "grant_type client_credentials"))?;
+        config.client_secret.as_ref().ok_or_else(|| missing("client_secret", "grant_type client_credentials"))?;
+    }
+    Ok(config)
 }
 
 fn wrong(key: &str, what: &'static str) -> Wrong {

@@ -90,9 +90,9 @@ impl Seal for Vault {
 fn cipher(text: &str) -> (String, XChaCha20Poly1305) {
     let derived =
         |purpose: &str| Sha256::new().chain_update(PURPOSE).chain_update(purpose).chain_update(text).finalize();
-    let id = derived("id\0").iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let [a, b, c, d, ..]: [u8; 32] = derived("id\0").into();
     let key: [u8; 32] = derived("key\0").into();
-    (id, XChaCha20Poly1305::new(&Key::from(key)))
+    (format!("{:08x}", u32::from_be_bytes([a, b, c, d])), XChaCha20Poly1305::new(&Key::from(key)))
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ pub struct AuthorityState {
     pub reuses: AtomicU64,
     /// Seconds that access tokens are good for; 0 is an hour.
     pub lifetime: AtomicU64,
+    /// A refresh token that is used up is refused, and nothing more.
+    pub lenient: AtomicBool,
     /// Refresh tokens stay good, and answers bring no other.
     pub keeps_tokens: AtomicBool,
     /// What goes wrong.
@@ -152,6 +154,9 @@ impl AuthorityState {
             "refresh_token" => {
                 let token = field("refresh_token").to_owned();
                 let (chain, used) = books.refresh.get(&token).cloned().ok_or("invalid_grant")?;
+                if used && self.lenient.load(Ordering::Relaxed) {
+                    return Err("invalid_grant");
+                }
                 if used {
                     self.reuses.fetch_add(1, Ordering::Relaxed);
                     books.revoked.insert(chain.clone());

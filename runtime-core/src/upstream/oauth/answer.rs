@@ -77,11 +77,11 @@ fn refusal(status: http::StatusCode, error: Option<&str>, members: &Map<String, 
     };
     let mut message = format!("the token endpoint answered HTTP {status}");
     if let Some(code) = code {
-        message.push_str(&format!(" {code}"));
+        message = format!("{message} {code}");
     }
     if let Some(description) = members.get("error_description").and_then(Value::as_str) {
         let description = description.replace(char::is_control, " ");
-        message.push_str(&format!(" ({})", clip(description.trim(), DESCRIPTION_MAX_CHARS)));
+        message = format!("{message} ({})", clip(description.trim(), DESCRIPTION_MAX_CHARS));
     }
     Failure::new(reason, message)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, header};
 use reqwest::{Body, Client, Response, Url};
-use secrecy::ExposeSecret as _;
+use secrecy::ExposeSecret;
 use tokio::time::timeout;
 
 use super::answer::{self, Granted};
@@ -83,7 +83,7 @@ fn silent(limit: Duration) -> Failure {
 
 /// The request's body: what is reserved takes the place of further parameters of that name.
 fn form(config: &OAuth, refresh_token: Option<&str>) -> String {
-    let secret = config.client_secret.as_ref().map(|secret| secret.expose_secret());
+    let secret = config.client_secret.as_ref().map(ExposeSecret::expose_secret);
     let reserved = [
         ("grant_type", Some(config.grant.as_str())),
         ("client_id", config.client_id.as_deref()),

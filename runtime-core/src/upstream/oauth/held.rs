@@ -9,6 +9,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::chain::Tokens;
 use super::failure::{Failure, Reason};
+use super::flight::Flights;
 use crate::clock::{Clock as _, SystemClock};
 use crate::upstream::scrub::Recent;
 
@@ -64,6 +65,7 @@ pub(super) struct State {
     accepted: AtomicU64,
     /// Whether a request got no answer since the last tokens came.
     lost: AtomicBool,
+    pub(super) flights: Flights,
     /// The tokens there were lately: none of them is to be seen anywhere.
     pub(super) secrets: Arc<Recent>,
 }

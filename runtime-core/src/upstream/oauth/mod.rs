@@ -9,6 +9,7 @@ mod answer;
 mod chain;
 mod endpoint;
 mod failure;
+mod flight;
 mod held;
 mod metrics;
 mod refresh;
@@ -18,13 +19,19 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 pub use chain::{ChainId, ChainStore, Content, Kept, Tokens, Unkept};
 pub(super) use metrics::Metrics;
 pub(super) use source::Source;
 
+use tokio::time::timeout;
+
 use super::http::Clients;
 use crate::config::{ConfigError, OAuth};
+
+/// How long the end of the process waits for a refresh under way.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The tokens of a process's servers.
 #[derive(Debug)]
@@ -62,6 +69,9 @@ impl Sources {
     /// Waits for refreshes under way, and saves what is not saved yet.
     pub(super) async fn settle(&self) {
         let sources: Vec<_> = self.latest.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-        futures_util::future::join_all(sources.iter().map(Source::settle)).await;
+        let settling = futures_util::future::join_all(sources.iter().map(Source::settle));
+        if timeout(SETTLE_TIMEOUT, settling).await.is_err() {
+            tracing::warn!("a refresh of OAuth tokens is still under way, and its answer is lost with this process");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::{ExposeSecret, SecretString};
 use tokio::time::{Instant, sleep};
 
 use super::answer::Granted;
@@ -53,7 +53,7 @@ impl Inner {
         holder: Option<&str>,
     ) -> Result<(Token, Outcome), Failure> {
         let asked = Instant::now();
-        let granted = self.endpoint.ask(&self.config, refresh_token.map(|token| token.expose_secret())).await?;
+        let granted = self.endpoint.ask(&self.config, refresh_token.map(ExposeSecret::expose_secret)).await?;
         let Granted { authorization, refresh_token: rotated, lifetime } = granted;
         if lifetime <= self.config.refresh_skew {
             tracing::debug!(server = self.server, ?lifetime, "tokens end within oauth.refresh_skew_seconds");
@@ -257,10 +257,10 @@ impl Inner {
     /// What to do about a refresh token that is refused (116).
     fn explained(&self, mut failure: Failure, is_sealed: bool, is_interrupted: bool) -> Failure {
         if failure.reason == Reason::InvalidGrant {
-            let server = &self.server;
-            failure.message.push_str(&format!(
-                "; its refresh token is not valid any more: set a new mcpServers.{server}.oauth.refresh_token"
-            ));
+            let (server, message) = (&self.server, &failure.message);
+            failure.message = format!(
+                "{message}; its refresh token is not valid any more: set a new mcpServers.{server}.oauth.refresh_token"
+            );
             if is_sealed {
                 failure.message.push_str(
                     "; the stored one cannot be decrypted here: every instance needs the same MCP_TASKD_CREDENTIALS_KEY",

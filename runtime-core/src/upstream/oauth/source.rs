@@ -1,6 +1,6 @@
 //! Where a server's requests get their token: from memory, or from the one refresh under way (BEHAVIOURS 112, 115).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -10,9 +10,10 @@ use super::Sources;
 use super::chain::{ChainId, ChainStore};
 use super::endpoint::Endpoint;
 use super::failure::Failure;
-use super::held::{State, Token, now};
+use super::flight::Landing;
+use super::held::{State, Token};
 use super::metrics::ServerMetrics;
-use crate::config::{ConfigError, Grant, OAuth};
+use crate::config::{ConfigError, Grant, OAuth, is_secret};
 use crate::upstream::http::Clients;
 use crate::upstream::scrub::Scrubber;
 use crate::upstream::{CallError, CallErrorKind};
@@ -21,14 +22,6 @@ use crate::upstream::{CallError, CallErrorKind};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The same while its call's own time runs, after the server refused the token that the call had.
 const RENEWAL_PATIENCE: Duration = Duration::from_secs(10);
-/// Between a refresh that failed and the next, doubling: every request meanwhile fails at once.
-const MIN_PAUSE: Duration = Duration::from_secs(1);
-const MAX_PAUSE: Duration = Duration::from_mins(1);
-/// The most of a `Retry-After` that is heeded.
-const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
-/// Between two tokens that are asked for because the server refuses even a new one, doubling.
-const MIN_FORCED_PAUSE: Duration = Duration::from_secs(30);
-const MAX_FORCED_PAUSE: Duration = Duration::from_mins(15);
 
 /// One server's tokens.
 #[derive(Debug, Clone)]
@@ -47,68 +40,6 @@ pub(super) struct Inner {
     pub(super) metrics: ServerMetrics,
     pub(super) state: Arc<State>,
     pub(super) scrubber: Scrubber,
-    flights: Arc<Flights>,
-}
-
-/// The refresh under way of one connection, and what came of the last.
-#[derive(Debug, Default)]
-pub(super) struct Flights(Mutex<Flight>);
-
-type Landing = Option<Result<Token, CallError>>;
-
-#[derive(Debug, Default)]
-struct Flight {
-    /// What the one under way, or the last one, asks with, and where it is told what came of it.
-    last: Option<(String, watch::Receiver<Landing>)>,
-    failed: Option<Failed>,
-    /// Until when no token is asked for because the server refused even a new one.
-    forced: Option<Pause>,
-}
-
-#[derive(Debug)]
-struct Failed {
-    pause: Pause,
-    error: CallError,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Pause {
-    until: Duration,
-    length: Duration,
-}
-
-impl Pause {
-    /// A pause from now that is twice as long as the last one.
-    fn after(last: Option<Self>, min: Duration, max: Duration) -> Self {
-        let length = last.map_or(min, |last| (last.length * 2).min(max));
-        Self { until: now() + length.mul_f64(1.0 + fastrand::f64() / 4.0), length }
-    }
-
-    fn is_over(self) -> bool {
-        now() >= self.until
-    }
-}
-
-impl Flights {
-    fn lock(&self) -> MutexGuard<'_, Flight> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Forgets what failed: another configuration may do better.
-    fn forget_failures(&self) {
-        let mut flight = self.lock();
-        (flight.failed, flight.forced) = (None, None);
-    }
-}
-
-impl Flight {
-    /// The refresh under way.
-    fn under_way(&self) -> Option<(&str, watch::Receiver<Landing>)> {
-        let (request, landing) = self.last.as_ref()?;
-        // One that panicked has nobody left to say so.
-        let is_over = landing.borrow().is_some() || landing.has_changed().is_err();
-        (!is_over).then(|| (request.as_str(), landing.clone()))
-    }
 }
 
 /// How to come by a token that is not there.
@@ -126,10 +57,9 @@ impl Source {
         server: &str,
         config: &OAuth,
         clients: &Clients,
-        shared: (Arc<State>, Arc<Flights>),
+        state: Arc<State>,
         sources: &Sources,
     ) -> Result<Self, ConfigError> {
-        let (state, flights) = shared;
         let store = sources.chains.clone().filter(|_| matches!(config.grant, Grant::RefreshToken(_)));
         Ok(Self(Arc::new(Inner {
             server: server.to_owned(),
@@ -141,14 +71,13 @@ impl Source {
             scrubber: Scrubber::new(secrets(config)).following(&state.secrets),
             config: config.clone(),
             state,
-            flights,
         })))
     }
 
     /// What the source after this one shares with it.
-    pub(super) fn shared(&self) -> (Arc<State>, Arc<Flights>) {
-        self.0.flights.forget_failures();
-        (Arc::clone(&self.0.state), Arc::clone(&self.0.flights))
+    pub(super) fn shared(&self) -> Arc<State> {
+        self.0.state.flights.lock().forget_failures();
+        Arc::clone(&self.0.state)
     }
 
     /// What takes this source's credentials and latest tokens out of texts (148).
@@ -175,16 +104,15 @@ impl Source {
         self.0.state.accept(token);
     }
 
-    /// Another token in place of one that the server refused. `None` where there is none to be had now: the server has
-    /// refused a new one just before, or the refresh takes longer than the call that waits has time for.
+    /// Another token in place of one that the server refused. `None` where none is asked for now, since the server has refused
+    /// a new one just before.
     pub(in crate::upstream) async fn renewed(&self, refused: &Token) -> Option<Result<Token, CallError>> {
         let inner = &self.0;
         {
-            let flight = inner.flights.lock();
+            let flight = inner.state.flights.lock();
             let mut held = inner.state.write();
             if let Some(held) = held.as_mut().filter(|held| held.token.serial == refused.serial) {
-                let is_paused = flight.forced.is_some_and(|pause| !pause.is_over());
-                if is_paused && held.forced && !inner.state.has_accepted(refused) {
+                if flight.is_held_back() && held.forced && !inner.state.has_accepted(refused) {
                     return None;
                 }
                 held.refused = true;
@@ -227,25 +155,27 @@ impl Source {
 
     fn board(&self) -> Boarding {
         let inner = &self.0;
-        let mut flight = inner.flights.lock();
+        let mut flight = inner.state.flights.lock();
         if let Some((request, landing)) = flight.under_way() {
             return Boarding::Wait(landing, request == inner.request);
         }
         if let Some(token) = inner.state.find(&inner.request, inner.config.refresh_skew) {
             return Boarding::There(token);
         }
-        if let Some(failed) = flight.failed.as_ref().filter(|failed| !failed.pause.is_over()) {
-            return Boarding::Failed(failed.error.clone());
+        if let Some(error) = flight.failure() {
+            return Boarding::Failed(error);
         }
-        let (sender, landing) = watch::channel(None);
-        flight.last = Some((inner.request.clone(), landing.clone()));
+        let (sender, landing) = flight.begin(&inner.request);
         let source = self.clone();
         // On a task of its own: an answer that nobody waits for any more may hold the only token that continues the chain.
         tokio::spawn(async move {
             let landed = source.land(source.0.refresh().await);
+            let is_new = landed.is_ok();
             let _ = sender.send(Some(landed));
             drop(sender);
-            source.0.persist().await;
+            if is_new {
+                source.0.persist().await;
+            }
         });
         Boarding::Wait(landing, true)
     }
@@ -253,14 +183,10 @@ impl Source {
     /// Takes note of what came of a refresh.
     fn land(&self, refreshed: Result<Token, Failure>) -> Result<Token, CallError> {
         let inner = &self.0;
-        let mut flight = inner.flights.lock();
+        let mut flight = inner.state.flights.lock();
         match refreshed {
             Ok(token) => {
-                flight.failed = None;
-                if inner.state.read().as_ref().is_some_and(|held| held.forced) {
-                    let last = flight.forced.filter(|last| now() < last.until + last.length);
-                    flight.forced = Some(Pause::after(last, MIN_FORCED_PAUSE, MAX_FORCED_PAUSE));
-                }
+                flight.succeeded(inner.state.read().as_ref().is_some_and(|held| held.forced));
                 Ok(token)
             }
             Err(failure) => {
@@ -271,14 +197,10 @@ impl Source {
                 if let Some(held) = inner.state.write().as_mut() {
                     held.refused = false;
                 }
-                let later = failure.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
                 let mut error = failure.error(&inner.server);
                 error.message = inner.scrubber.scrub(&error.message);
                 tracing::warn!(server = inner.server, error = error.message, store = failure.detail, "no OAuth token");
-                let last = flight.failed.as_ref().map(|failed| failed.pause);
-                let mut pause = Pause::after(last, MIN_PAUSE, MAX_PAUSE);
-                pause.until = pause.until.max(now() + later);
-                flight.failed = Some(Failed { pause, error: error.clone() });
+                flight.failed(error.clone(), failure.retry_after);
                 Err(error)
             }
         }
@@ -286,7 +208,7 @@ impl Source {
 
     /// Waits for the refresh under way, and saves what is not saved yet.
     pub(super) async fn settle(&self) {
-        let under_way = self.0.flights.lock().under_way().map(|(_, landing)| landing);
+        let under_way = self.0.state.flights.lock().under_way().map(|(_, landing)| landing);
         if let Some(mut landing) = under_way {
             let _ = landing.wait_for(Option::is_some).await;
         }
@@ -301,7 +223,7 @@ impl Source {
 }
 
 /// What must not be seen of a configuration, with names that tell how it is looked for.
-fn secrets(config: &OAuth) -> Vec<(&'static str, &str)> {
+fn secrets(config: &OAuth) -> Vec<(&str, &str)> {
     use secrecy::ExposeSecret as _;
 
     let mut secrets: Vec<_> =
@@ -309,6 +231,8 @@ fn secrets(config: &OAuth) -> Vec<(&'static str, &str)> {
     if let Grant::RefreshToken(seed) = &config.grant {
         secrets.push(("refresh_token", seed.expose_secret()));
     }
-    secrets.extend(config.extra_token_params.iter().map(|(_, value)| ("extra", value.expose_secret())));
+    // The address of a resource is no secret, and would be missed in what the server says.
+    let extra = config.extra_token_params.iter().map(|(name, value)| (name.as_str(), value.expose_secret()));
+    secrets.extend(extra.filter(|(name, value)| is_secret(name) || !value.contains("://")));
     secrets
 }

@@ -126,3 +126,39 @@ async fn a_drain_waits_for_the_answer_and_stores_it_116() {
     echo(&replica(&party, &oauth, &rows(&database).await)).await.unwrap();
     assert_eq!((party.asked(), party.reuses()), (1, 0), "what was under way is there for the next");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_overtaken_uses_what_the_other_got_116() {
+    let (party, database) = (Party::new().await, database().await);
+    party.authority.state.lenient.store(true, Relaxed);
+    let oauth = party.authority.chain("the-seed");
+    let rows = rows(&database).await;
+    let cut_off = kept_in(&rows, &[KEY]);
+    cut_off.lease_ms.store(1_000, Relaxed);
+    party.authority.state.faults.hold.store(true, Relaxed);
+    let slow = party.replica(&oauth, Some(cut_off.clone()));
+    let slow = tokio::spawn(async move { echo(&slow).await });
+    until("it asks for a token", || party.asked() == 1).await;
+    // It cannot keep its lease, and the other takes it over.
+    cut_off.down.store(true, Relaxed);
+    party.authority.state.faults.hold.store(false, Relaxed);
+    echo(&replica(&party, &oauth, &rows)).await.unwrap();
+    cut_off.down.store(false, Relaxed);
+    party.authority.state.release();
+    slow.await.unwrap().unwrap();
+    assert_eq!(party.asked(), 2, "its own request was refused, and no third one is needed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_has_forgotten_a_chain_gets_it_from_who_still_has_it() {
+    let (party, database) = (Party::new().await, database().await);
+    let oauth = party.authority.chain("the-seed");
+    let rows = rows(&database).await;
+    let upstream = replica(&party, &oauth, &rows);
+    echo(&upstream).await.unwrap();
+    rows.retain_chains(&[]).await.unwrap();
+    party.authority.state.revoke_access();
+    echo(&upstream).await.unwrap();
+    echo(&replica(&party, &oauth, &rows)).await.unwrap();
+    assert_eq!((party.asked(), party.reuses()), (2, 0));
+}

@@ -21,15 +21,9 @@ async fn every_request_to_the_server_carries_the_token_on_both_transports_110_11
         let options = FakeOptions { era: era.unwrap_or_default(), authority: guarded, ..FakeOptions::default() };
         let (http, sse) = (FakeServer::start(options.clone()).await, FakeSse::start(options).await);
         // A static credential gives way (122).
-        let more = json!({"oauth": authority.client(), "headers": {"authorization": "Bearer static"}});
-        let upstream = match era {
-            Some(_) => over_http(&http.url, &more),
-            None => {
-                let mut more = more;
-                more["type"] = json!("sse");
-                over_http(&sse.url, &more)
-            }
-        };
+        let mut more = json!({"oauth": authority.client(), "headers": {"authorization": "Bearer static"}});
+        more["type"] = json!(if era.is_some() { "http" } else { "sse" });
+        let upstream = over_http(if era.is_some() { &http.url } else { &sse.url }, &more);
         let _changes = upstream.changes();
         assert_eq!(upstream.list_tools().await.unwrap().len(), 5);
         call(&upstream, "submit_report", &json!({"script": {"polls": 1}}), PATIENT).await.unwrap();
@@ -78,7 +72,7 @@ async fn however_many_calls_wait_the_token_is_asked_for_once_and_whoever_goes_aw
 #[tokio::test]
 async fn a_token_is_renewed_before_it_ends_112() {
     let party = Party::new().await;
-    party.authority.state.lifetime.store(61, Relaxed);
+    party.authority.state.lifetime.store(64, Relaxed);
     let upstream = party.replica(&party.authority.client(), None);
     echo(&upstream).await.unwrap();
     echo(&upstream).await.unwrap();
