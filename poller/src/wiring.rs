@@ -11,7 +11,7 @@ use mcp_taskd_core::config::{self, Backend, ConfigError, Environment, Extensions
 use mcp_taskd_core::runtime;
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
-use mcp_taskd_core::store::{SharedState, SharedStore, StoreError, StoreErrorKind};
+use mcp_taskd_core::store::{ApiKeys, SharedState, SharedStore, StoreError, StoreErrorKind};
 use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Factory, Scope, ToolCall};
 use secrecy::ExposeSecret as _;
 use serde_json::value::RawValue;
@@ -82,6 +82,7 @@ pub fn schema() -> serde_json::Value {
 pub struct Backing {
     /// The ports.
     pub store: SharedStore,
+    keys: Arc<dyn ApiKeys>,
     sql: Option<SqlStore>,
 }
 
@@ -91,7 +92,7 @@ pub async fn connect(settings: &Settings) -> std::result::Result<Backing, StoreE
     let sql = match database.backend {
         Backend::Memory => {
             let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
-            return Ok(Backing { store, sql: None });
+            return Ok(Backing { keys: Arc::<MemoryStore>::clone(&store), store, sql: None });
         }
         Backend::Sqlite => {
             let (folder, key) = match &database.sqlite_dir {
@@ -107,7 +108,7 @@ pub async fn connect(settings: &Settings) -> std::result::Result<Backing, StoreE
             SqlStore::connect_postgres(&url, database.max_connections).await?
         }
     };
-    Ok(Backing { store: Arc::new(sql.clone()), sql: Some(sql) })
+    Ok(Backing { store: Arc::new(sql.clone()), keys: Arc::new(sql.clone()), sql: Some(sql) })
 }
 
 /// Makes a folder that is this user's alone: results lie in it. One that exists keeps its mode.
@@ -134,6 +135,11 @@ impl Backing {
     /// What the processes on this store share; nothing where there can be only one.
     pub fn shared(&self) -> Option<Arc<dyn SharedState>> {
         self.sql.clone().map(|sql| -> Arc<dyn SharedState> { Arc::new(sql) })
+    }
+
+    /// The register of API keys.
+    pub fn keys(&self) -> Arc<dyn ApiKeys> {
+        Arc::clone(&self.keys)
     }
 
     /// Closes the connections.

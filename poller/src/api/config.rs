@@ -32,7 +32,7 @@ impl<S: Sync> FromRequest<S> for Document {
 
 impl Document {
     /// The fields there are, and no others.
-    fn only(&self, fields: &[&str]) -> Result<(), Problem> {
+    pub(super) fn only(&self, fields: &[&str]) -> Result<(), Problem> {
         match self.0.keys().find(|key| !fields.contains(&key.as_str())) {
             None => Ok(()),
             Some(unknown) => Err(Problem::invalid(format!(
@@ -43,7 +43,7 @@ impl Document {
         }
     }
 
-    fn take(&mut self, field: &str) -> Result<Value, Problem> {
+    pub(super) fn take(&mut self, field: &str) -> Result<Value, Problem> {
         self.0.shift_remove(field).ok_or_else(|| Problem::invalid(format!("{field} is missing")))
     }
 

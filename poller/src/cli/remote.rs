@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::output::Row;
 use super::source::{NewTask, Target};
-use crate::auth::USER_HEADER;
+use crate::auth::{NewKey, USER_HEADER};
 use crate::exit::{Exit, Failure, Result};
 
 const PAGE: u32 = 100;
@@ -107,12 +107,17 @@ impl Remote {
             query.push(("status", status.to_string()));
         }
         query.push(("limit", PAGE.min(limit).to_string()));
+        self.pages(&["api", "tasks"], query, limit).await
+    }
+
+    /// A list, page by page, up to `limit` rows.
+    async fn pages(&self, path: &[&str], query: Vec<(&str, String)>, limit: u32) -> Result<Vec<Row>> {
         let mut rows: Vec<Row> = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
             let mut query = query.clone();
             query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
-            let response = self.send(self.request(Method::GET, &["api", "tasks"], &query)?).await?;
+            let response = self.send(self.request(Method::GET, path, &query)?).await?;
             cursor = next_cursor(&response);
             let text = response.text().await.map_err(|error| anyhow::Error::from(error.without_url()))?;
             let page: Vec<Row> = serde_json::from_str(&text).map_err(anyhow::Error::from)?;
@@ -161,6 +166,23 @@ impl Remote {
     pub async fn poll_now(&self, target: &Target) -> Result<Row> {
         self.task(target, Duration::ZERO).await?;
         self.json(self.request(Method::POST, &["api", "tasks", &target.id, "poll-now"], &[])?).await
+    }
+
+    pub async fn create_key(&self, order: &NewKey) -> Result<Row> {
+        let body = serde_json::json!({
+            "user_id": order.user_id,
+            "scopes": order.scopes,
+            "expires_in_seconds": order.expires_in_seconds,
+        });
+        self.json(self.request(Method::POST, &["api", "keys"], &[])?.json(&body)).await
+    }
+
+    pub async fn keys(&self) -> Result<Vec<Row>> {
+        self.pages(&["api", "keys"], vec![("limit", PAGE.to_string())], u32::MAX).await
+    }
+
+    pub async fn revoke_key(&self, id: &str) -> Result<Row> {
+        self.json(self.request(Method::DELETE, &["api", "keys", id], &[])?).await
     }
 
     pub async fn workers(&self) -> Result<Vec<Row>> {

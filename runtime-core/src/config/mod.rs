@@ -1,5 +1,6 @@
 //! Configuration: `config.yaml` ([`Settings`]) and `extensions_config.json` ([`Extensions`]) (INTERFACE, BEHAVIOURS C, D, K).
 
+mod auth;
 mod canonical;
 mod check;
 mod drift;
@@ -17,6 +18,7 @@ mod source;
 mod transport;
 mod yaml;
 
+pub use auth::{AuthSettings, JwtSettings};
 pub use check::{check, unsupported};
 pub use drift::{Drift, Frozen};
 pub use environment::Environment;
@@ -28,7 +30,7 @@ pub(crate) use redact::is_secret;
 pub use routing::{RoutingConfig, RoutingFields, RoutingMode};
 pub use schema::json_schema;
 pub use settings::{
-    AuthMode, AuthSettings, Backend, DatabaseSettings, DeploymentSettings, GatewaySettings, GuardrailConfig,
+    AuthMode, Backend, DatabaseSettings, DeploymentSettings, GatewaySettings, GuardrailConfig,
     GuardrailProvider, GuardrailSettings, MissingTool, ServerSettings, Settings, TaskSettings, ToolSearchSettings,
 };
 pub use source::{Content, Signature, Source};

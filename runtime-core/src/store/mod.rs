@@ -7,6 +7,7 @@
 
 mod bounds;
 mod error;
+mod keys;
 pub mod memory;
 mod model;
 mod shared;
@@ -14,6 +15,7 @@ pub mod sql;
 mod wakeup;
 
 pub use error::{StoreError, StoreErrorKind};
+pub use keys::{ApiKeyRecord, ApiKeys};
 pub use model::{
     Applied, CancelRequest, ClaimOrder, Corrected, EventRecord, FAR_AHEAD_MS, Heartbeat, Inserted, NewHandle,
     NewIntent, Owned, Page, Quarantined, Recorded, RowState, StoreStats, TaskFilter, TaskWrite, WorkerId, WorkerInfo,

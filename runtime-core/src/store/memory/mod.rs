@@ -1,6 +1,7 @@
 //! A store in memory, for tests and simulation: one lock, no I/O, and the same answer to the same calls.
 
 mod intents;
+mod keys;
 mod leases;
 mod queries;
 mod registry;
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::wakeup::Channel;
-use super::{EventRecord, WorkerId, WorkerRecord};
+use super::{ApiKeyRecord, EventRecord, WorkerId, WorkerRecord};
 use crate::clock::{Clock, Millis};
 use crate::task::{EventKind, Status, TaskRecord};
 
@@ -35,6 +36,7 @@ pub struct Tables {
     /// Every event, in order.
     pub events: Vec<EventRecord>,
     generations: BTreeMap<String, i64>,
+    keys: BTreeMap<String, ApiKeyRecord>,
     lots: fastrand::Rng,
 }
 
@@ -46,6 +48,7 @@ impl MemoryStore {
             workers: BTreeMap::new(),
             events: Vec::new(),
             generations: BTreeMap::new(),
+            keys: BTreeMap::new(),
             lots: fastrand::Rng::with_seed(0),
         };
         Self { clock, state: Mutex::new(state), wakeups: Channel::default() }

@@ -63,6 +63,7 @@ catalogue! {
     FindTask, TasksOfThread, TasksOfUser, TasksInStatus, TasksActive, Tasks,
     EventsOfTask, EventsOfThread, EventsOfUser, Events, News,
     CountTasks, CountDegraded, CountDue, FindQuarantined, CountWorkers, Ping, SchemaVersion, Generation, NextGeneration,
+    InsertKey, FindKey, ListKeys, RevokeKey, TouchKey,
 }
 
 /// The expanded texts of one dialect.
