@@ -116,4 +116,6 @@ impl FromRequestParts<Api> for AdminCaller {
 #[cfg(test)]
 mod config_tests;
 #[cfg(test)]
+mod isolation;
+#[cfg(test)]
 mod tests;

@@ -78,6 +78,7 @@ enum Mode {
 
 impl Authenticator {
     /// `auth.mode: none`.
+    #[cfg(test)]
     pub fn open() -> Self {
         Self::new(Mode::Open, &AuthSettings::default(), None)
     }

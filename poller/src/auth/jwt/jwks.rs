@@ -63,20 +63,7 @@ impl Jwks {
         loop {
             let fetched = self.fetch().await;
             let good = fetched.is_ok();
-            let failed_before = self.known.borrow().error.is_some();
-            match &fetched {
-                Ok(keys) => tracing::debug!(keys = keys.len(), "the issuer's keys are fetched"),
-                // Once: an issuer that stays away must not fill the log.
-                Err(error) if !failed_before => tracing::warn!(error, "auth.jwt.jwks_url: keys cannot be fetched"),
-                Err(_) => {}
-            }
-            self.known.send_modify(|known| {
-                known.attempted_at = Some(Instant::now());
-                match fetched {
-                    Ok(keys) => (known.keys, known.error) = (Some(keys.into()), None),
-                    Err(error) => known.error = Some(error),
-                }
-            });
+            self.attempted(fetched);
             // With keys that were good once, failing is no reason to hurry more than for a token that needs others.
             let wait = if good { EVERY } else { pause.mul_f64(0.75 + fastrand::f64() / 2.0) };
             pause = if good { RETRY } else { (pause * 2).min(RETRY_MAX) };
@@ -88,6 +75,30 @@ impl Jwks {
                 } => {}
             }
         }
+    }
+
+    /// Takes what a fetch brought; what it did not bring leaves the last keys as they are.
+    pub(super) fn attempted(&self, fetched: Result<Vec<Key>, String>) {
+        let failed_before = self.known.borrow().error.is_some();
+        match &fetched {
+            Ok(keys) => tracing::debug!(keys = keys.len(), "the issuer's keys are fetched"),
+            // Once: an issuer that stays away must not fill the log.
+            Err(error) if !failed_before => tracing::warn!(error, "auth.jwt.jwks_url: keys cannot be fetched"),
+            Err(_) => {}
+        }
+        self.known.send_modify(|known| {
+            known.attempted_at = Some(Instant::now());
+            match fetched {
+                Ok(keys) => (known.keys, known.error) = (Some(keys.into()), None),
+                Err(error) => known.error = Some(error),
+            }
+        });
+    }
+
+    /// As if the last fetch were long ago.
+    #[cfg(test)]
+    pub(super) fn rested(&self) {
+        self.known.send_modify(|known| known.attempted_at = None);
     }
 
     /// Whether there are keys, and whether they are the issuer's newest.
@@ -128,7 +139,7 @@ impl Jwks {
     }
 
     /// How long until a fetch for an unknown key is allowed.
-    fn next_allowed(&self) -> Duration {
+    pub(super) fn next_allowed(&self) -> Duration {
         let attempted_at = self.known.borrow().attempted_at;
         attempted_at.map_or(Duration::ZERO, |at| AT_MOST_EVERY.saturating_sub(at.elapsed()))
     }

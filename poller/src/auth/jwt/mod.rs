@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 use super::identity::{Identity, Scopes, Verified, is_valid_id};
 use super::{Condition, Denied, Reason};
 use jwks::Jwks;
+#[cfg(test)]
+use key::Key;
 
 /// What tokens may be signed with: nothing that the verifier could sign with too, and never what a token asks for beyond this.
 const ALGORITHMS: [Algorithm; 9] = [
@@ -63,12 +65,21 @@ impl Verifier {
     pub async fn verify(&self, token: &str) -> Result<Verified, Denied> {
         let refused = Denied::Unauthenticated;
         let header = decode_header(token).map_err(|_| refused(Reason::Malformed))?;
+        // What a token says must be understood is not, whatever it is (RFC 7515, section 4.1.11).
+        if header.crit.is_some() {
+            return Err(refused(Reason::Malformed));
+        }
         if !ALGORITHMS.contains(&header.alg) {
             return Err(refused(Reason::Algorithm));
         }
         let key = self.keys.find(header.kid.as_deref(), header.alg).await?;
         let claims = decode::<Map<String, Value>>(token, &key, &self.validation(header.alg));
-        self.caller(&claims.map_err(|error| refused(reason(&error)))?.claims)
+        let claims = claims.map_err(|error| refused(reason(&error)))?.claims;
+        // The library also takes a list that has the issuer in it.
+        if claims.get("iss").and_then(Value::as_str) != Some(&*self.issuer) {
+            return Err(refused(Reason::Issuer));
+        }
+        self.caller(&claims)
     }
 
     fn validation(&self, algorithm: Algorithm) -> Validation {
