@@ -8,6 +8,8 @@ pub mod fake;
 pub mod faulty;
 pub mod freeze;
 pub mod gate;
+pub mod hostile;
+pub mod issuer;
 pub mod pooler;
 pub mod postgres;
 pub mod proxy;

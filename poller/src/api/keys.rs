@@ -37,7 +37,8 @@ fn order(mut body: Document) -> Result<NewKey, Problem> {
 /// on this machine may call, anybody could make one for the day when that ends.
 fn keys(api: &Api) -> Result<&dyn ApiKeys, Problem> {
     api.daemon.authenticator.keys().ok_or_else(|| {
-        let detail = "auth.mode is not api_key, so this daemon has no use for keys; `mcp-taskd keys` without --url makes them";
+        let detail =
+            "auth.mode is not api_key, so this daemon has no use for keys; `mcp-taskd keys` without --url makes them";
         Problem::new(StatusCode::CONFLICT, "keys_not_in_use", detail)
     })
 }
@@ -48,7 +49,13 @@ pub async fn create(State(api): State<Api>, admin: AdminCaller, body: Document) 
     let order = order(body)?;
     let now = api.daemon.now_ms();
     let (key, record) = issue(keys, &order, now).await?;
-    tracing::info!(by = admin.0.user_id, key = record.id, user = record.user_id, scopes = record.scopes, "an API key is made");
+    tracing::info!(
+        by = admin.0.user_id,
+        key = record.id,
+        user = record.user_id,
+        scopes = record.scopes,
+        "an API key is made"
+    );
     let mut response = json(StatusCode::CREATED, &KeyView::new(&record, now).with_key(&key));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Ok(location) = HeaderValue::try_from(format!("/api/keys/{}", record.id)) {

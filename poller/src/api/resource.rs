@@ -25,5 +25,7 @@ async fn metadata(State(api): State<Api>, uri: Uri, headers: HeaderMap) -> Resul
         return Err(Problem::not_found());
     }
     let document = authenticator.resource().metadata(&uri, &headers);
-    document.map(|document| json(StatusCode::OK, &document)).ok_or_else(|| Problem::invalid("the Host header cannot be used"))
+    document
+        .map(|document| json(StatusCode::OK, &document))
+        .ok_or_else(|| Problem::invalid("the Host header cannot be used"))
 }

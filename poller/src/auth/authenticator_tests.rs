@@ -109,7 +109,8 @@ async fn guessing_is_slowed_down_by_address_and_good_credentials_are_not() {
 async fn one_key_may_call_so_often_and_no_more() {
     let door = Door::new(5);
     let (one, other) = (door.key(&["tasks"]).await, door.key(&["tasks"]).await);
-    let ask = async |key: &ApiKey| door.ask(&[("authorization", &format!("Bearer {}", key.expose()))], "10.0.0.1").await;
+    let ask =
+        async |key: &ApiKey| door.ask(&[("authorization", &format!("Bearer {}", key.expose()))], "10.0.0.1").await;
     for _ in 0..10 {
         assert!(ask(&one).await.is_ok());
     }

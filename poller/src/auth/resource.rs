@@ -94,9 +94,11 @@ mod tests {
         assert_eq!(document["resource"], "https://tasks.example/base/mcp");
         assert_eq!(document["authorization_servers"], json!(["https://id.example"]));
         let challenge = resource.challenge(&Denied::Unauthenticated(Reason::Missing), &uri, &HeaderMap::new()).unwrap();
-        assert!(challenge.ends_with(
-            r#"resource_metadata="https://tasks.example/.well-known/oauth-protected-resource/base/mcp""#
-        ));
+        assert!(
+            challenge.ends_with(
+                r#"resource_metadata="https://tasks.example/.well-known/oauth-protected-resource/base/mcp""#
+            )
+        );
         assert!(!challenge.contains("error="), "RFC 6750: nothing was sent, so nothing is wrong with it");
 
         let derived = Resource::new(None, None);

@@ -75,8 +75,7 @@ pub struct Revoke {
 pub async fn run(global: &Global, command: KeysCommand) -> Result<()> {
     match command {
         KeysCommand::Create(create) => {
-            let order =
-                NewKey { user_id: create.user, scopes: create.scopes, expires_in_seconds: create.expires };
+            let order = NewKey { user_id: create.user, scopes: create.scopes, expires_in_seconds: create.expires };
             if let Some(problem) = order.problem() {
                 return Err(Failure::usage(problem));
             }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use mcp_taskd_core::service::{Access, Submit};
 use mcp_taskd_core::clock::{Clock as _, SystemClock};
+use mcp_taskd_core::service::{Access, Submit};
 use mcp_taskd_core::store::{ApiKeys, Page, SharedStore, TaskFilter};
 use mcp_taskd_core::task::{Policy, TaskRecord};
 use tokio::time::Instant;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use mcp_taskd_core::store::TaskFilter;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -21,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(75);
 pub struct Remote {
     client: reqwest::Client,
     base: Url,
-    key: Option<String>,
+    key: Option<SecretString>,
 }
 
 #[derive(Deserialize)]
@@ -53,7 +54,7 @@ impl Remote {
             .user_agent(concat!("mcp-taskd/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(anyhow::Error::from)?;
-        let key = std::env::var("MCP_TASKD_API_KEY").ok().filter(|key| !key.is_empty());
+        let key = std::env::var("MCP_TASKD_API_KEY").ok().filter(|key| !key.is_empty()).map(Into::into);
         Ok(Self { client, base, key })
     }
 
@@ -68,7 +69,7 @@ impl Remote {
         }
         let request = self.client.request(method, url);
         Ok(match &self.key {
-            Some(key) => request.bearer_auth(key),
+            Some(key) => request.bearer_auth(key.expose_secret()),
             None => request,
         })
     }
@@ -82,7 +83,8 @@ impl Remote {
         if status.is_success() {
             return Ok(response);
         }
-        let exit = if status == StatusCode::SERVICE_UNAVAILABLE { Exit::Temporary } else { Exit::Failed };
+        let later = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+        let exit = if later { Exit::Temporary } else { Exit::Failed };
         let text = response.text().await.unwrap_or_default();
         let detail = match serde_json::from_str(&text) {
             Ok(Problem { detail, task_id: Some(id) }) => format!("{detail} (recorded as {id})"),

@@ -43,13 +43,7 @@ pub struct JwtSettings {
 
 impl Default for JwtSettings {
     fn default() -> Self {
-        Self {
-            issuer: None,
-            audience: None,
-            jwks_url: None,
-            user_claim: "sub".into(),
-            scopes_claim: "scope".into(),
-        }
+        Self { issuer: None, audience: None, jwks_url: None, user_claim: "sub".into(), scopes_claim: "scope".into() }
     }
 }
 
@@ -68,7 +62,8 @@ pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
     match auth.mode {
         AuthMode::None => Ok(()),
         AuthMode::ApiKey if settings.database.backend == Backend::Memory => Err(ConfigError(
-            "auth.mode api_key needs database.backend sqlite or postgres: memory keeps no keys, so nobody could call".into(),
+            "auth.mode api_key needs database.backend sqlite or postgres: memory keeps no keys, so nobody could call"
+                .into(),
         )),
         AuthMode::ApiKey => Ok(()),
         AuthMode::Jwt => jwt(&auth.jwt),
@@ -101,7 +96,8 @@ fn jwt(jwt: &JwtSettings) -> Result<(), ConfigError> {
 /// An `http` or `https` address.
 fn web_address(text: &str) -> Option<Uri> {
     let uri = text.parse::<Uri>().ok()?;
-    (matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())).then_some(uri)
+    (matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty()))
+        .then_some(uri)
 }
 
 #[cfg(test)]

@@ -314,9 +314,7 @@ fn value(key: &Key, input: Input, origin: &str, referred: bool) -> Result<Value,
     let input = match input {
         Input::Text(text) if key.nullable && (text.is_empty() || text == "null") => Input::Yaml(Yaml::Null),
         Input::Text(text) => match key.kind {
-            Kind::Bool | Kind::Integer(..) | Kind::Names | Kind::List => {
-                Input::Yaml(yaml::parse(&text, origin)?.value)
-            }
+            Kind::Bool | Kind::Integer(..) | Kind::Names | Kind::List => Input::Yaml(yaml::parse(&text, origin)?.value),
             Kind::Text | Kind::Choice(_) | Kind::Address | Kind::Secret => Input::Yaml(Yaml::Text(text)),
         },
         input @ Input::Yaml(_) => input,

@@ -30,8 +30,8 @@ pub(crate) use redact::is_secret;
 pub use routing::{RoutingConfig, RoutingFields, RoutingMode};
 pub use schema::json_schema;
 pub use settings::{
-    AuthMode, Backend, DatabaseSettings, DeploymentSettings, GatewaySettings, GuardrailConfig,
-    GuardrailProvider, GuardrailSettings, MissingTool, ServerSettings, Settings, TaskSettings, ToolSearchSettings,
+    AuthMode, Backend, DatabaseSettings, DeploymentSettings, GatewaySettings, GuardrailConfig, GuardrailProvider,
+    GuardrailSettings, MissingTool, ServerSettings, Settings, TaskSettings, ToolSearchSettings,
 };
 pub use source::{Content, Signature, Source};
 pub use transport::legal as is_legal_header_value;

@@ -1,6 +1,7 @@
 //! The daemon as its operators have it: processes that are killed, stopped and started, and servers that fail, on both stores.
 
 mod agents;
+mod authentication;
 mod cli;
 mod configuration;
 mod databases;
@@ -8,6 +9,7 @@ mod fleet;
 mod interceptors;
 mod kills;
 mod polling;
+mod secrets;
 mod servers;
 mod shutdown;
 mod startup;

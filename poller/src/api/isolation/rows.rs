@@ -37,7 +37,8 @@ const OPERATOR: Needs = Needs::Scope("operator");
 const ADMIN: Needs = Needs::Scope("admin");
 
 const SUBMIT: &str = r#"{"server": "reports", "task": "report"}"#;
-const SERVER: &str = r#"{"server_name": "s", "server": {"type": "http", "url": "http://127.0.0.1:9/mcp", "enabled": false}}"#;
+const SERVER: &str =
+    r#"{"server_name": "s", "server": {"type": "http", "url": "http://127.0.0.1:9/mcp", "enabled": false}}"#;
 
 /// Every route. The test fails where the router has one that is not here.
 pub const ROWS: &[Row] = &[

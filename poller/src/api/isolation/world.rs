@@ -1,4 +1,4 @@
-//! A daemon on a store in memory, its callers, and the tasks of two users.
+//! A daemon on a file of its own, its callers, and the tasks of two users.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -62,7 +62,7 @@ impl World {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().unwrap();
         let mut configuration = Configuration::default();
-        configuration.settings.database.backend = Backend::Memory;
+        configuration.settings.database.backend = Backend::Sqlite;
         configuration.settings.server.state_dir = folder.path().join("state");
         configuration.settings.auth.mode = AuthMode::ApiKey;
         configuration.settings.auth.max_requests_per_second = 100_000;

@@ -106,9 +106,9 @@ impl Jwks {
         let known = self.known.borrow();
         match (&known.keys, &known.error) {
             (Some(_), None) => Condition::Good,
-            (Some(_), Some(error)) => {
-                Condition::Stale(format!("the last keys of auth.jwt.jwks_url are used; new ones cannot be fetched: {error}"))
-            }
+            (Some(_), Some(error)) => Condition::Stale(format!(
+                "the last keys of auth.jwt.jwks_url are used; new ones cannot be fetched: {error}"
+            )),
             (None, error) => {
                 let why = error.as_deref().unwrap_or("not fetched yet");
                 Condition::Failed(format!("there are no keys of auth.jwt.jwks_url: {why}"))

@@ -1,7 +1,7 @@
 //! Tokens, good and bad, against an issuer that this process plays.
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::routing::get;

@@ -24,9 +24,8 @@ impl ApiKeys for MemoryStore {
 
     async fn list_keys(&self, page: &Page) -> Result<Vec<ApiKeyRecord>> {
         let state = self.state();
-        let wanted = |key: &&ApiKeyRecord| {
-            page.after.as_ref().is_none_or(|(at, id)| (key.created_at, &key.id) < (*at, id))
-        };
+        let wanted =
+            |key: &&ApiKeyRecord| page.after.as_ref().is_none_or(|(at, id)| (key.created_at, &key.id) < (*at, id));
         let mut keys: Vec<_> = state.keys.values().filter(wanted).cloned().collect();
         keys.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         keys.truncate(page.limit as usize);
