@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::super::{Environment, GuardrailProvider};
+use super::super::{AuthMode, Environment, GuardrailProvider};
 use super::*;
 
 fn extensions(document: &Value) -> Extensions {

@@ -242,10 +242,10 @@ impl Factory {
             }
         }
         interceptors.extend(self.options.interceptors.of(&server.name));
-        Ok(Chain::wrap(&server.name, self.transport(server)?, interceptors))
+        Ok(Chain::wrap(&server.name, self.transport(server, extensions)?, interceptors))
     }
 
-    fn transport(&self, server: &ServerConfig) -> Result<SharedUpstream, ConfigError> {
+    fn transport(&self, server: &ServerConfig, extensions: &Extensions) -> Result<SharedUpstream, ConfigError> {
         let metrics = self.options.metrics.as_ref().map(|all| all.of(&server.name, &server.transport));
         let opening =
             |scrubber| Opening { limit: server.session_init_timeout, scrubber, metrics: metrics.unwrap_or_default() };
@@ -259,7 +259,9 @@ impl Factory {
                 Arc::new(http_sse::HttpSseUpstream::new(&server.name, target, opening(scrubber)))
             }
             Transport::Stdio { command, args, env, cwd } => {
+                let secrets = extensions.secret_args(server);
                 let launch = stdio::Launch::new(&server.name, command, args, env, cwd.as_deref(), &self.options);
+                let launch = launch.without(&secrets);
                 let opening = opening(launch.scrubber());
                 Arc::new(stdio::StdioUpstream::new(launch, opening, server.tool_call_timeout, &self.pool))
             }

@@ -164,7 +164,6 @@ async fn session(api: &Api, key: &str, found: &mut Found) {
             r#"{"server": "s", "task": "t", "metadata": {"auth_token": "hunter2"}}"#.into(),
         ),
         (Method::GET, &*format!("/api/tasks?limit={key}&token={key}"), String::new()),
-        (Method::GET, &*format!("/api/tasks/{key}"), String::new()),
         (Method::POST, &*format!("/mcp?token={key}"), format!("{{\"jsonrpc\": \"{key}")),
     ] {
         let request = api.plain(method.clone(), path).header("content-type", "application/json").body(body);
@@ -172,6 +171,8 @@ async fn session(api: &Api, key: &str, found: &mut Found) {
         assert!(answer.status().is_client_error(), "{method} {path}: {}", answer.status());
         found.add(&format!("the refusal of {method} {}", path.replace(key, "KEY")), answer.text().await.unwrap());
     }
+    // An id is told to whoever asked for it, and to nobody else.
+    assert_eq!(api.plain(Method::GET, &format!("/api/tasks/{key}")).send().await.unwrap().status(), 404);
     for wrong in [format!("Basic {key}"), format!("Bearer {key}0"), "Bearer hunter2-token".into()] {
         let open = Api::new(&api.url);
         let answer = open.plain(Method::GET, "/api/tasks").header("authorization", wrong).send().await.unwrap();
