@@ -8,7 +8,7 @@ use axum::Router;
 use backon::{ExponentialBuilder, Retryable as _};
 use mcp_taskd_core::catalog::Guardrail;
 use mcp_taskd_core::clock::{Clock as _, SystemClock};
-use mcp_taskd_core::config::{AuthMode, Backend, Settings};
+use mcp_taskd_core::config::{Backend, Settings};
 use mcp_taskd_core::store::{SharedStore, StoreErrorKind};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -138,6 +138,8 @@ impl Process {
             () = shutdown.soft().cancelled() => return Err(interrupted()),
         };
 
+        let keys = backing.keys();
+        let authenticator = Authenticator::configured(&settings.auth, keys, Arc::clone(&runtime.clock), &registry)?;
         let pulse = runtime.pulse.take().unwrap_or_else(|| Box::new(|| Duration::ZERO));
         let lease = runtime.lease.take().unwrap_or_else(|| Box::new(|| true));
         let daemon = Daemon {
@@ -151,7 +153,7 @@ impl Process {
             builtin_tools: settings.gateway.builtin_tools,
             guardrail: Arc::new(Guardrail::new(&settings.guardrails)),
             tool_search: settings.tool_search.enabled.then_some(settings.tool_search.auto_promote_top_k),
-            authenticator: Arc::new(authenticator(settings)?),
+            authenticator: Arc::new(authenticator),
             health: Arc::new(Health::new(polls, pulse, lease)),
             shutdown: shutdown.clone(),
             metrics,
@@ -202,15 +204,6 @@ fn cut_short() -> Failure {
     Failure::failed("stopped before the drain was complete; another worker takes over what was held")
 }
 
-fn authenticator(settings: &Settings) -> Result<Authenticator> {
-    match settings.auth.mode {
-        AuthMode::None => Ok(Authenticator::Open),
-        AuthMode::ApiKey | AuthMode::Jwt => {
-            Err(Failure::new(Exit::Config, "auth.mode: only none is supported by this version"))
-        }
-    }
-}
-
 /// `serve`: until a signal, or a task that ends unasked.
 pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
     let configuration = load(origins)?;
@@ -231,6 +224,10 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
     let process = Process::start(&configuration, role.as_str(), role != Role::Gateway, &shutdown).await?;
     let daemon = process.daemon.clone();
     let closing = CancellationToken::new();
+    let verifying = tokio::spawn({
+        let (authenticator, closing) = (Arc::clone(&daemon.authenticator), closing.clone());
+        async move { authenticator.run(&closing).await }
+    });
     let mut servers = JoinSet::new();
     if let Some(main) = main {
         tracing::info!(address = %local(&main), role = role.as_str(), store = daemon.queries.backend(), "listening");
@@ -265,6 +262,7 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
         () = shutdown.hard().cancelled() => Err(cut_short()),
     };
     attending.abort();
+    verifying.abort();
     match failed {
         Some(failure) => Err(failure),
         None => stopped.and(closed),
@@ -282,6 +280,7 @@ fn local(listener: &TcpListener) -> String {
 }
 
 async fn run_server(listener: TcpListener, routes: Router, closing: CancellationToken) -> std::io::Result<()> {
+    let routes = routes.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, routes).with_graceful_shutdown(async move { closing.cancelled().await }).await
 }
 

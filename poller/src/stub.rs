@@ -71,7 +71,7 @@ pub fn daemon(stub: Stub) -> (Daemon, Arc<Stub>) {
         builtin_tools: true,
         guardrail: Arc::default(),
         tool_search: None,
-        authenticator: Arc::new(Authenticator::Open),
+        authenticator: Arc::new(Authenticator::open()),
         health: Arc::new(health),
         shutdown: Shutdown::new(),
         metrics: Metrics::register(&prometheus::Registry::new(), "memory", [], 0).unwrap(),

@@ -15,7 +15,7 @@ use mcp_taskd_core::credentials::{Chains, Keys, Vault};
 use mcp_taskd_core::runtime;
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
-use mcp_taskd_core::store::{SharedState, SharedStore, StoreError, StoreErrorKind, TokenChains};
+use mcp_taskd_core::store::{ApiKeys, SharedState, SharedStore, StoreError, StoreErrorKind, TokenChains};
 use mcp_taskd_core::upstream::oauth::ChainStore;
 use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Connections, Factory, Scope, SharedUpstream, ToolCall};
 use secrecy::ExposeSecret as _;
@@ -87,6 +87,7 @@ pub fn schema() -> serde_json::Value {
 pub struct Backing {
     /// The ports.
     pub store: SharedStore,
+    keys: Arc<dyn ApiKeys>,
     sql: Option<SqlStore>,
 }
 
@@ -96,7 +97,7 @@ pub async fn connect(settings: &Settings) -> std::result::Result<Backing, StoreE
     let sql = match database.backend {
         Backend::Memory => {
             let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
-            return Ok(Backing { store, sql: None });
+            return Ok(Backing { keys: Arc::<MemoryStore>::clone(&store), store, sql: None });
         }
         Backend::Sqlite => {
             let (folder, key) = match &database.sqlite_dir {
@@ -112,7 +113,7 @@ pub async fn connect(settings: &Settings) -> std::result::Result<Backing, StoreE
             SqlStore::connect_postgres(&url, database.max_connections).await?
         }
     };
-    Ok(Backing { store: Arc::new(sql.clone()), sql: Some(sql) })
+    Ok(Backing { store: Arc::new(sql.clone()), keys: Arc::new(sql.clone()), sql: Some(sql) })
 }
 
 /// Makes a folder that is this user's alone: results lie in it. One that exists keeps its mode.
@@ -146,6 +147,11 @@ impl Backing {
         let rows: Arc<dyn TokenChains> = Arc::new(self.sql.clone()?);
         let keys = Keys::new(&settings.credentials_keys, &settings.server.state_dir);
         Some(Arc::new(Chains::new(rows, keys)))
+    }
+
+    /// The register of API keys.
+    pub fn keys(&self) -> Arc<dyn ApiKeys> {
+        Arc::clone(&self.keys)
     }
 
     /// Closes the connections.

@@ -153,6 +153,7 @@ impl Site {
             arguments,
             folder: self.path().to_owned(),
             log: self.path().join(format!("{name}.log")),
+            environment: Vec::new(),
             lives: 0,
             child: None,
         }
@@ -250,11 +251,19 @@ pub struct Daemon {
     arguments: Vec<String>,
     folder: PathBuf,
     log: PathBuf,
+    environment: Vec<(String, String)>,
     lives: u32,
     child: Option<Child>,
 }
 
 impl Daemon {
+    /// Sets a variable of its environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// A daemon without any configuration but for where it listens, in `folder`.
     pub fn unconfigured(program: impl Into<PathBuf>, folder: &Path) -> Self {
         let port = free_port();
@@ -265,6 +274,7 @@ impl Daemon {
             arguments: vec!["--set".to_owned(), format!("server.listen=127.0.0.1:{port}")],
             folder: folder.to_owned(),
             log: folder.with_extension("log"),
+            environment: Vec::new(),
             lives: 0,
             child: None,
         }
@@ -283,7 +293,12 @@ impl Daemon {
         let log = std::fs::File::options().create(true).append(true).open(&self.log).expect("a log");
         let mut command = plain(&self.program, &self.folder);
         self.lives += 1;
-        command.args(&self.arguments).env(LIFE, self.life()).stdout(Stdio::null()).stderr(log);
+        command
+            .args(&self.arguments)
+            .envs(self.environment.iter().cloned())
+            .env(LIFE, self.life())
+            .stdout(Stdio::null())
+            .stderr(log);
         self.child = Some(command.spawn().expect("a process"));
     }
 
@@ -431,6 +446,21 @@ impl Api {
         let request = self.client.post(format!("{}/mcp", self.url)).json(message);
         let answer = request.header("accept", "application/json, text/event-stream").send().await;
         answer.expect("an answer").json().await.expect("JSON")
+    }
+
+    /// The same, with a credential on every request.
+    #[must_use]
+    pub fn keyed(&self, key: &str) -> Self {
+        let mut value = http::HeaderValue::try_from(format!("Bearer {key}")).expect("a header value");
+        value.set_sensitive(true);
+        let headers = http::HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]);
+        let builder = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30));
+        Self { url: self.url.clone(), client: builder.default_headers(headers).build().expect("a client") }
+    }
+
+    /// A request as it is, for tests that look at more than the answer's JSON.
+    pub fn plain(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.client.request(method, format!("{}{path}", self.url))
     }
 
     /// Whether the daemon is ready.

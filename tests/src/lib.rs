@@ -9,6 +9,8 @@ pub mod family;
 pub mod faulty;
 pub mod freeze;
 pub mod gate;
+pub mod hostile;
+pub mod issuer;
 pub mod pooler;
 pub mod postgres;
 pub mod proxy;

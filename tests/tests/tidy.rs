@@ -24,11 +24,12 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// Libraries, and the only places that may name them.
 const HOMES: &[(&str, &[&str])] = &[
     ("sqlx", &["runtime-core/src/store/sql"]),
-    ("reqwest", &["runtime-core/src/upstream", "poller/src/demo", "poller/src/cli"]),
+    ("reqwest", &["runtime-core/src/upstream", "poller/src/auth/jwt", "poller/src/demo", "poller/src/cli"]),
     ("process_wrap", &["runtime-core/src/upstream"]),
     ("rmcp", &["poller/src/gateway", "poller/src/demo"]),
-    ("axum", &["poller/src/api", "poller/src/auth.rs", "poller/src/app.rs", "poller/src/demo", "poller/src/gateway"]),
+    ("axum", &["poller/src/api", "poller/src/app.rs", "poller/src/demo", "poller/src/gateway"]),
     ("clap", &["poller/src"]),
+    ("jsonwebtoken", &["poller/src/auth/jwt"]),
 ];
 
 /// What a pure room must not know of.

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
+use axum::response::Response;
 use http::Method;
 use mcp_taskd_core::config::Source;
 use serde_json::{Value, json};
 
 use super::tests::{Client, body, problem};
 use super::*;
-use crate::auth::{Authenticator, Identity, Scopes};
+use crate::auth::{Identity, Scopes};
 use crate::stub::{Stub, daemon, live};
 
 const CONFIG: &str = "/api/mcp/config";
@@ -175,7 +176,7 @@ async fn only_administrators_may_look_or_change_84() {
     let scopes = Scopes { tasks: true, operator: true, admin: false };
     parts.extensions.insert(Identity { user_id: "ada".into(), scopes, act_as: false });
     let (daemon, _) = daemon(Stub::default());
-    assert!(matches!(&*daemon.authenticator, Authenticator::Open));
+    assert!(daemon.authenticator.is_open());
     let api = Api { daemon, streams: Arc::new(Semaphore::new(1)) };
     let refused = AdminCaller::from_request_parts(&mut parts, &api).await.err().unwrap();
     assert_eq!((refused.status.as_u16(), refused.code), (403, "missing_scope"));

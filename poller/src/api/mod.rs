@@ -2,23 +2,25 @@
 
 pub mod problem;
 
+mod admit;
 mod body;
 mod config;
 mod events;
+mod keys;
 mod operator;
 mod personal;
 mod probe;
 mod query;
 mod request;
+mod resource;
 mod thread;
 mod tools;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{FromRequestParts, Request, State};
-use axum::middleware::{self, Next};
-use axum::response::Response;
+use axum::extract::FromRequestParts;
+use axum::middleware;
 use axum::routing::{delete, get, post, put};
 use http::request::Parts;
 use tokio::sync::Semaphore;
@@ -63,9 +65,12 @@ pub fn public(daemon: Daemon, gateway: Router, probes: bool) -> Router {
         .route("/api/mcp/personal/config/server", put(personal::put))
         .route("/api/mcp/personal/config/servers", post(personal::add))
         .route("/api/mcp/personal/config/servers/{server_name}", delete(personal::remove))
+        .route("/api/keys", get(keys::list).post(keys::create))
+        .route("/api/keys/{key_id}", delete(keys::revoke))
         .with_state(api.clone())
         .merge(gateway)
-        .route_layer(middleware::from_fn_with_state(api.clone(), identify));
+        .route_layer(middleware::from_fn_with_state(api.clone(), admit::admit))
+        .merge(resource::routes(api.clone()));
     let routes = if probes { routes.merge(probe::routes(api.clone())) } else { routes };
     finish(routes, api)
 }
@@ -78,15 +83,6 @@ pub fn admin(daemon: Daemon) -> Router {
 
 fn finish(routes: Router, api: Api) -> Router {
     routes.fallback(problem::fallback).layer(middleware::from_fn_with_state(api, request::observe))
-}
-
-/// Finds out who calls, and refuses what another site's page may have sent.
-async fn identify(State(api): State<Api>, mut request: Request, next: Next) -> Result<Response, Problem> {
-    let authenticator = &api.daemon.authenticator;
-    authenticator.check_origin(request.uri(), request.headers())?;
-    let identity = authenticator.identify(request.headers())?;
-    request.extensions_mut().insert(identity);
-    Ok(next.run(request).await)
 }
 
 impl FromRequestParts<Api> for Identity {
@@ -126,5 +122,7 @@ impl FromRequestParts<Api> for AdminCaller {
 mod config_tests;
 #[cfg(test)]
 mod personal_tests;
+#[cfg(test)]
+mod isolation;
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,7 @@ use super::Api;
 use super::problem::Problem;
 use super::query::Params;
 use super::thread::json;
+use crate::auth::Condition;
 
 /// How long the store may take to answer a probe.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -110,6 +111,11 @@ async fn checks(api: &Api) -> Vec<Check> {
         checks.push(workers(api).await);
         checks.extend(wakeups(api));
     }
+    checks.extend(daemon.authenticator.condition().map(|condition| match condition {
+        Condition::Good => Check::new("credentials", Health::Ok, None),
+        Condition::Stale(detail) => Check::new("credentials", Health::Warning, detail),
+        Condition::Failed(detail) => Check::new("credentials", Health::Failed, detail),
+    }));
     checks.push(match daemon.live.last_reload().error {
         None => Check::new("configuration", Health::Ok, None),
         error => Check::new("configuration", Health::Warning, error),

@@ -25,12 +25,16 @@ pub struct Problem {
     pub task_id: Option<String>,
     /// The methods that a resource does have.
     pub allow: Option<HeaderValue>,
+    /// Why the caller was not let in.
+    pub denied: Option<Denied>,
+    /// How to come in.
+    pub challenge: Option<HeaderValue>,
 }
 
 impl Problem {
     /// A problem.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, code, detail: detail.into(), task_id: None, allow: None }
+        Self { status, code, detail: detail.into(), task_id: None, allow: None, denied: None, challenge: None }
     }
 
     /// A request that cannot be used; `detail` names the field.
@@ -89,6 +93,12 @@ impl Problem {
         if let Some(allow) = &self.allow {
             response.headers_mut().insert(header::ALLOW, allow.clone());
         }
+        if let Some(challenge) = &self.challenge {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge.clone());
+        }
+        if let Some(Denied::Limited(wait)) = &self.denied {
+            response.headers_mut().insert(header::RETRY_AFTER, wait.as_secs().saturating_add(1).into());
+        }
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
         }
@@ -138,10 +148,14 @@ impl From<Denied> for Problem {
         let (status, code) = match denied {
             Denied::Invalid(_) | Denied::Repeated(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid_request"),
             Denied::Host => (StatusCode::FORBIDDEN, "host_not_allowed"),
-            Denied::Origin => (StatusCode::FORBIDDEN, "origin_not_allowed"),
+            Denied::Origin | Denied::ForeignOrigin => (StatusCode::FORBIDDEN, "origin_not_allowed"),
             Denied::Scope(_) => (StatusCode::FORBIDDEN, "missing_scope"),
+            Denied::Unauthenticated(_) => (StatusCode::UNAUTHORIZED, "unauthenticated"),
+            Denied::OtherUser => (StatusCode::FORBIDDEN, "other_user"),
+            Denied::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "auth_unavailable"),
+            Denied::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
         };
-        Self::new(status, code, denied.to_string())
+        Self { denied: Some(denied.clone()), ..Self::new(status, code, denied.to_string()) }
     }
 }
 

@@ -84,11 +84,16 @@ impl Params {
 
     /// The `Link` to the page after `last`, on the same path with the same parameters.
     pub fn next_link(&self, uri: &Uri, last: &TaskRecord) -> Option<HeaderValue> {
+        self.link_behind(uri, last.created_at, &last.id)
+    }
+
+    /// The `Link` to the page behind what was made at `created_at` and has this id.
+    pub fn link_behind(&self, uri: &Uri, created_at: i64, id: &str) -> Option<HeaderValue> {
         let mut query = String::new();
         for (name, value) in self.0.iter().filter(|(name, _)| name != "cursor") {
             let _ = write!(query, "{}={}&", encode(name), encode(value));
         }
-        let cursor = cursor(last.created_at, &last.id);
+        let cursor = cursor(created_at, id);
         HeaderValue::try_from(format!("<{}?{query}cursor={cursor}>; rel=\"next\"", uri.path())).ok()
     }
 }

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use mcp_taskd_core::clock::{Clock as _, SystemClock};
 use mcp_taskd_core::config::Secrets;
 use mcp_taskd_core::service::{Access, Submit};
-use mcp_taskd_core::store::{Page, SharedStore, TaskFilter};
+use mcp_taskd_core::store::{ApiKeys, Page, SharedStore, TaskFilter};
 use mcp_taskd_core::task::{Policy, TaskRecord};
 use tokio::time::Instant;
 
 use super::output::Row;
 use super::source::{NewTask, Target, Use};
 use crate::app::{self, Process};
-use crate::auth::DEFAULT_ID;
+use crate::auth::{DEFAULT_ID, KeyView, NewKey, issue};
 use crate::daemon::Daemon;
 use crate::exit::{Exit, Failure, Result};
 use crate::lifecycle::Shutdown;
@@ -138,6 +139,41 @@ impl Local {
             }
         }
         Ok(rows)
+    }
+
+    /// The register of keys is opened for reading tasks only, since no worker has a part in it.
+    fn register(&self) -> Result<std::sync::Arc<dyn ApiKeys>> {
+        match &self.kind {
+            Kind::Reads(backing) => Ok(backing.keys()),
+            Kind::Writes(_) => Err(Failure::failed("keys need no registered process")),
+        }
+    }
+
+    pub async fn create_key(&self, order: &NewKey) -> Result<Row> {
+        let now = SystemClock.now_ms();
+        let (key, record) = issue(&*self.register()?, order, now).await?;
+        Ok(view::raw(&KeyView::new(&record, now).with_key(&key)))
+    }
+
+    pub async fn keys(&self) -> Result<Vec<Row>> {
+        let (register, now) = (self.register()?, SystemClock.now_ms());
+        let mut rows = Vec::new();
+        let mut after = None;
+        loop {
+            let keys = register.list_keys(&Page { limit: PAGE, after: after.take() }).await?;
+            rows.extend(keys.iter().map(|key| view::raw(&KeyView::new(key, now))));
+            match keys.last() {
+                Some(last) if keys.len() as u32 == PAGE => after = Some((last.created_at, last.id.clone())),
+                _ => return Ok(rows),
+            }
+        }
+    }
+
+    pub async fn revoke_key(&self, id: &str) -> Result<Row> {
+        let now = SystemClock.now_ms();
+        let record = self.register()?.revoke_key(id, now).await?;
+        let record = record.ok_or_else(|| Failure::failed(format!("there is no key {id}")))?;
+        Ok(view::raw(&KeyView::new(&record, now)))
     }
 
     pub async fn interrupted(&self) {

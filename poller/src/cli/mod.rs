@@ -1,5 +1,6 @@
 //! The command line (INTERFACE, Commands): data on standard output, diagnostics on standard error.
 
+mod keys;
 mod local;
 mod output;
 mod remote;
@@ -113,6 +114,9 @@ pub enum Command {
     /// Looks at what happened
     #[command(subcommand)]
     Events(EventsCommand),
+    /// Makes, lists and takes back the keys of callers
+    #[command(subcommand)]
+    Keys(keys::KeysCommand),
     /// Writes a completion script for a shell
     Completions {
         /// The shell

@@ -5,12 +5,13 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use mcp_taskd_core::store::TaskFilter;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::output::Row;
 use super::source::{NewTask, Target};
-use crate::auth::USER_HEADER;
+use crate::auth::{NewKey, USER_HEADER};
 use crate::exit::{Exit, Failure, Result};
 
 const PAGE: u32 = 100;
@@ -21,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(75);
 pub struct Remote {
     client: reqwest::Client,
     base: Url,
-    key: Option<String>,
+    key: Option<SecretString>,
 }
 
 #[derive(Deserialize)]
@@ -53,7 +54,7 @@ impl Remote {
             .user_agent(concat!("mcp-taskd/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(anyhow::Error::from)?;
-        let key = std::env::var("MCP_TASKD_API_KEY").ok().filter(|key| !key.is_empty());
+        let key = std::env::var("MCP_TASKD_API_KEY").ok().filter(|key| !key.is_empty()).map(Into::into);
         Ok(Self { client, base, key })
     }
 
@@ -68,7 +69,7 @@ impl Remote {
         }
         let request = self.client.request(method, url);
         Ok(match &self.key {
-            Some(key) => request.bearer_auth(key),
+            Some(key) => request.bearer_auth(key.expose_secret()),
             None => request,
         })
     }
@@ -82,7 +83,8 @@ impl Remote {
         if status.is_success() {
             return Ok(response);
         }
-        let exit = if status == StatusCode::SERVICE_UNAVAILABLE { Exit::Temporary } else { Exit::Failed };
+        let later = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+        let exit = if later { Exit::Temporary } else { Exit::Failed };
         let text = response.text().await.unwrap_or_default();
         let detail = match serde_json::from_str(&text) {
             Ok(Problem { detail, task_id: Some(id) }) => format!("{detail} (recorded as {id})"),
@@ -107,12 +109,17 @@ impl Remote {
             query.push(("status", status.to_string()));
         }
         query.push(("limit", PAGE.min(limit).to_string()));
+        self.pages(&["api", "tasks"], query, limit).await
+    }
+
+    /// A list, page by page, up to `limit` rows.
+    async fn pages(&self, path: &[&str], query: Vec<(&str, String)>, limit: u32) -> Result<Vec<Row>> {
         let mut rows: Vec<Row> = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
             let mut query = query.clone();
             query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
-            let response = self.send(self.request(Method::GET, &["api", "tasks"], &query)?).await?;
+            let response = self.send(self.request(Method::GET, path, &query)?).await?;
             cursor = next_cursor(&response);
             let text = response.text().await.map_err(|error| anyhow::Error::from(error.without_url()))?;
             let page: Vec<Row> = serde_json::from_str(&text).map_err(anyhow::Error::from)?;
@@ -161,6 +168,23 @@ impl Remote {
     pub async fn poll_now(&self, target: &Target) -> Result<Row> {
         self.task(target, Duration::ZERO).await?;
         self.json(self.request(Method::POST, &["api", "tasks", &target.id, "poll-now"], &[])?).await
+    }
+
+    pub async fn create_key(&self, order: &NewKey) -> Result<Row> {
+        let body = serde_json::json!({
+            "user_id": order.user_id,
+            "scopes": order.scopes,
+            "expires_in_seconds": order.expires_in_seconds,
+        });
+        self.json(self.request(Method::POST, &["api", "keys"], &[])?.json(&body)).await
+    }
+
+    pub async fn keys(&self) -> Result<Vec<Row>> {
+        self.pages(&["api", "keys"], vec![("limit", PAGE.to_string())], u32::MAX).await
+    }
+
+    pub async fn revoke_key(&self, id: &str) -> Result<Row> {
+        self.json(self.request(Method::DELETE, &["api", "keys", id], &[])?).await
     }
 
     pub async fn workers(&self) -> Result<Vec<Row>> {

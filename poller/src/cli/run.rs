@@ -6,7 +6,7 @@ use mcp_taskd_core::store::TaskFilter;
 use super::output::{print, print_list};
 use super::source::{Source, Use};
 use super::table::Column;
-use super::{Cli, Command, ConfigCommand, EventsCommand, Global, MigrateCommand, WorkersCommand, tasks};
+use super::{Cli, Command, ConfigCommand, EventsCommand, Global, MigrateCommand, WorkersCommand, keys, tasks};
 use crate::app::{self, Role};
 use crate::demo;
 use crate::exit::{Failure, Result};
@@ -71,6 +71,7 @@ pub async fn run(cli: Cli) -> Result<u8> {
             source.close().await?;
             print_list(&rows?, output, &EVENTS)?;
         }
+        Command::Keys(command) => keys::run(&global, command).await?,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mcp-taskd", &mut script);

@@ -8,6 +8,7 @@ use super::local::Local;
 use super::output::Row;
 use super::remote::Remote;
 use super::{Global, Server};
+use crate::auth::NewKey;
 use crate::exit::Result;
 
 /// A submit from the command line.
@@ -120,6 +121,30 @@ impl Source {
         match self {
             Self::Store(local) => local.events(after, filter, limit).await,
             Self::Http(remote) => remote.events(after, filter, limit).await,
+        }
+    }
+
+    /// Makes a key; the only answer that has the key in it.
+    pub async fn create_key(&self, order: &NewKey) -> Result<Row> {
+        match self {
+            Self::Store(local) => local.create_key(order).await,
+            Self::Http(remote) => remote.create_key(order).await,
+        }
+    }
+
+    /// Every key.
+    pub async fn keys(&self) -> Result<Vec<Row>> {
+        match self {
+            Self::Store(local) => local.keys().await,
+            Self::Http(remote) => remote.keys().await,
+        }
+    }
+
+    /// Takes a key back.
+    pub async fn revoke_key(&self, id: &str) -> Result<Row> {
+        match self {
+            Self::Store(local) => local.revoke_key(id).await,
+            Self::Http(remote) => remote.revoke_key(id).await,
         }
     }
 

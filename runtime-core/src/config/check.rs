@@ -1,9 +1,10 @@
 //! What only both files together can get wrong, and what this version cannot do (BEHAVIOURS 31, 140; invariant 10).
 
-use super::{AuthMode, Backend, ConfigError, Extensions, Grant, Settings};
+use super::{Backend, ConfigError, Extensions, Grant, Settings};
 
 /// Refuses a configuration that would not do what it says. Call it once, at start.
 pub fn check(settings: &Settings, extensions: &Extensions) -> Result<(), ConfigError> {
+    super::auth::check(settings)?;
     toolsets(settings, extensions)?;
     shared_key(settings, extensions)?;
     unsupported(settings)
@@ -46,9 +47,6 @@ pub fn unsupported(settings: &Settings) -> Result<(), ConfigError> {
     let not_yet = |what: &str| Err(ConfigError(format!("{what} is not supported by this version")));
     if !settings.webhooks.is_empty() {
         return not_yet("webhooks");
-    }
-    if settings.auth.mode != AuthMode::None {
-        return not_yet("auth.mode other than none");
     }
     guardrail(settings)
 }

@@ -72,7 +72,7 @@ impl CredentialSource {
 }
 
 /// How a server is reached.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum Transport {
     /// A child process.
     Stdio {
@@ -99,6 +99,17 @@ pub enum Transport {
         /// Static headers.
         headers: Vec<(String, SecretString)>,
     },
+}
+
+impl std::fmt::Debug for Transport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Arguments and addresses may hold credentials as well as what is declared as such.
+        match self {
+            Self::Stdio { command, .. } => f.debug_struct("Stdio").field("command", command).finish_non_exhaustive(),
+            Self::Http { .. } => f.debug_struct("Http").finish_non_exhaustive(),
+            Self::Sse { .. } => f.debug_struct("Sse").finish_non_exhaustive(),
+        }
+    }
 }
 
 /// One server.

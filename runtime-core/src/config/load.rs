@@ -315,9 +315,7 @@ fn value(key: &Key, input: Input, origin: &str, referred: bool) -> Result<Value,
     let input = match input {
         Input::Text(text) if key.nullable && (text.is_empty() || text == "null") => Input::Yaml(Yaml::Null),
         Input::Text(text) => match key.kind {
-            Kind::Bool | Kind::Integer(..) | Kind::Names | Kind::List | Kind::Mapping => {
-                Input::Yaml(yaml::parse(&text, origin)?.value)
-            }
+            Kind::Bool | Kind::Integer(..) | Kind::Names | Kind::List => Input::Yaml(yaml::parse(&text, origin)?.value),
             Kind::Text | Kind::Choice(_) | Kind::Address | Kind::Secret => Input::Yaml(Yaml::Text(text)),
         },
         input @ Input::Yaml(_) => input,
@@ -367,9 +365,8 @@ fn value(key: &Key, input: Input, origin: &str, referred: bool) -> Result<Value,
             Ok(Yaml::List(nodes).into_json())
         }
         (Kind::Names, _) => wrong("a list of texts"),
-        (Kind::List, tree @ Yaml::List(_)) | (Kind::Mapping, tree @ Yaml::Mapping(_)) => Ok(tree.into_json()),
+        (Kind::List, tree @ Yaml::List(_)) => Ok(tree.into_json()),
         (Kind::List, _) => wrong("a list"),
-        (Kind::Mapping, _) => wrong("a mapping"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Configuration: `config.yaml` ([`Settings`]) and `extensions_config.json` ([`Extensions`]) (INTERFACE, BEHAVIOURS C, D, K).
 
+mod auth;
 mod callers;
 mod canonical;
 mod check;
@@ -21,6 +22,7 @@ mod source;
 mod transport;
 mod yaml;
 
+pub use auth::{AuthSettings, JwtSettings};
 pub use callers::{ContextHeaders, OnMissing, Secrets, UserAuth};
 pub use check::{check, unsupported};
 pub use drift::{Drift, Frozen};
@@ -35,8 +37,8 @@ pub(crate) use redact::is_secret;
 pub use routing::{RoutingConfig, RoutingFields, RoutingMode};
 pub use schema::json_schema;
 pub use settings::{
-    AuthMode, AuthSettings, Backend, DatabaseSettings, DeploymentSettings, GatewaySettings, GuardrailConfig,
-    GuardrailProvider, GuardrailSettings, MissingTool, ServerSettings, Settings, TaskSettings, ToolSearchSettings,
+    AuthMode, Backend, DatabaseSettings, DeploymentSettings, GatewaySettings, GuardrailConfig, GuardrailProvider,
+    GuardrailSettings, MissingTool, ServerSettings, Settings, TaskSettings, ToolSearchSettings,
 };
 pub use source::{Content, Signature, Source};
 pub use transport::{is_reserved as is_reserved_header, legal as is_legal_header_value};

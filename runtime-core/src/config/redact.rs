@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::Extensions;
 use super::extensions::Definition;
+use super::{Extensions, ServerConfig, Transport};
 
 /// What stands for a secret.
 pub const MASK: &str = "***";
@@ -36,6 +36,26 @@ impl Extensions {
     /// The file as it may be shown: references to variables stay, literal secrets do not.
     pub fn json(&self) -> Value {
         self.document.masked()
+    }
+
+    /// The arguments of a stdio server that are or could be secrets: what the file has as `$NAME`, and what is masked where
+    /// arguments are shown; of `--name=value` and `Name: value` the value too.
+    pub fn secret_args(&self, server: &ServerConfig) -> Vec<String> {
+        let Transport::Stdio { args, .. } = &server.transport else { return Vec::new() };
+        let raw = &self.document.expose()["mcpServers"][&server.name]["args"];
+        let mut shown = Value::from(args.clone());
+        mask_args(&mut shown);
+        let is_secret = |at: usize| {
+            raw[at].as_str().is_some_and(|raw| super::environment::reference(raw).is_some())
+                || shown[at].as_str() != args.get(at).map(String::as_str)
+        };
+        let secrets = args.iter().enumerate().filter(|(at, _)| is_secret(*at)).map(|(_, arg)| arg);
+        secrets
+            .flat_map(|arg| {
+                std::iter::once(arg.as_str()).chain(arg.split_once(['=', ':']).map(|(_, value)| value.trim()))
+            })
+            .map(str::to_owned)
+            .collect()
     }
 }
 
@@ -184,6 +204,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::config::Environment;
+
+    #[test]
+    fn secret_arguments_are_told_from_ordinary_ones_148() {
+        let document = json!({"mcpServers": {"s": {
+            "command": "x",
+            "args": ["--verbose", "$KEY", "--token=abc123", "--api-key", "k1", "/srv/$KEY", "--header", "X-Token: def456"],
+        }}});
+        let environment: Environment = [("KEY", "from-outside")].into_iter().collect();
+        let extensions =
+            Extensions::parse(&document.to_string(), std::path::Path::new("e.json"), &environment).unwrap();
+        assert_eq!(
+            extensions.secret_args(&extensions.servers["s"]),
+            ["from-outside", "--token=abc123", "abc123", "k1", "X-Token: def456", "def456"]
+        );
+    }
 
     #[test]
     fn secrets_by_place_and_by_name_are_masked_84_85_141() {

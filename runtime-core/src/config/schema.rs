@@ -21,8 +21,6 @@ pub(super) enum Kind {
     Names,
     /// A list of anything.
     List,
-    /// A mapping of anything.
-    Mapping,
 }
 
 /// A key, by its dotted path.
@@ -72,7 +70,13 @@ pub(super) const KEYS: &[Key] = &[
     key("gateway.builtin_tools", Kind::Bool),
     key("gateway.on_missing_tool", Kind::Choice(&["fail_all", "hide_server"])),
     key("auth.mode", Kind::Choice(&["none", "api_key", "jwt"])),
-    optional("auth.jwt", Kind::Mapping),
+    optional("auth.jwt.issuer", Kind::Text),
+    optional("auth.jwt.audience", Kind::Text),
+    optional("auth.jwt.jwks_url", Kind::Text),
+    key("auth.jwt.user_claim", Kind::Text),
+    key("auth.jwt.scopes_claim", Kind::Text),
+    optional("auth.resource", Kind::Text),
+    key("auth.max_requests_per_second", Kind::Integer(1, 100_000)),
     key("deployment.multi_instance", Kind::Bool),
     key("webhooks", Kind::List),
 ];
@@ -177,7 +181,6 @@ fn value_schema(key: &Key) -> Value {
         Kind::Choice(words) => ("string", json!({"enum": words})),
         Kind::Names => ("array", json!({"items": {"type": "string"}})),
         Kind::List => ("array", json!({})),
-        Kind::Mapping => ("object", json!({})),
     };
     let mut schema = Map::new();
     schema.insert("type".into(), if key.nullable { json!([kind, "null"]) } else { json!(kind) });

@@ -7,6 +7,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
+use super::auth::AuthSettings;
 use crate::task::{Limits, Policy};
 
 /// The whole of `config.yaml`.
@@ -271,16 +272,6 @@ pub enum AuthMode {
     ApiKey,
     /// Tokens of an issuer.
     Jwt,
-}
-
-/// `auth`.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AuthSettings {
-    /// How callers are known.
-    pub mode: AuthMode,
-    /// The `jwt` mode's settings.
-    pub jwt: Option<Value>,
 }
 
 /// `deployment`.

@@ -2,7 +2,7 @@
 //!
 //! The tables check lengths too; judging here first gives one answer on every backend, without a round trip.
 
-use super::{NewHandle, NewIntent, Result, StoreError, StoreErrorKind, TaskWrite};
+use super::{ApiKeyRecord, NewHandle, NewIntent, Result, StoreError, StoreErrorKind, TaskWrite};
 use crate::task::limits;
 
 /// Longest local id, in characters.
@@ -41,6 +41,14 @@ pub(super) fn check_intent(intent: &NewIntent) -> Result<()> {
 
 pub(super) fn check_handle(handle: &NewHandle) -> Result<()> {
     check_text("record_submitted", "remote_task_id", &handle.remote_task_id, limits::REMOTE_ID_MAX_CHARS)
+}
+
+pub(super) fn check_key(key: &ApiKeyRecord) -> Result<()> {
+    let check = |column, text: &str, max| check_text("insert_key", column, text, max);
+    check("id", &key.id, ID_MAX_CHARS)?;
+    check("user_id", &key.user_id, limits::CALLER_ID_MAX_CHARS)?;
+    check("scopes", &key.scopes, limits::CALLER_ID_MAX_CHARS)?;
+    check("secret_hash", &key.secret_hash, limits::CALLER_ID_MAX_CHARS)
 }
 
 pub(super) fn check_write(operation: &'static str, write: &TaskWrite) -> Result<()> {

@@ -7,6 +7,7 @@
 
 mod bounds;
 mod error;
+mod keys;
 pub mod memory;
 mod model;
 mod shared;
@@ -15,6 +16,7 @@ mod tokens;
 mod wakeup;
 
 pub use error::{StoreError, StoreErrorKind};
+pub use keys::{ApiKeyRecord, ApiKeys};
 pub use model::{
     Applied, CancelRequest, ClaimOrder, Corrected, EventRecord, FAR_AHEAD_MS, Heartbeat, Inserted, NewHandle,
     NewIntent, Owned, Page, Quarantined, Recorded, RowState, StoreStats, TaskFilter, TaskWrite, WorkerId, WorkerInfo,

@@ -293,8 +293,9 @@ impl Factory {
         }
         interceptors.extend(self.options.interceptors.of(&server.name));
         let (factory, config, known) = (self.clone(), server.clone(), Arc::default());
+        let secret_args = extensions.secret_args(server);
         let open = move |credential: &Credential| {
-            let transport = factory.transport(&config, credential, &known)?;
+            let transport = factory.transport(&config, &secret_args, credential, &known)?;
             Ok(Chain::wrap(&config.name, transport, interceptors.clone()))
         };
         PerCaller::wrap(server, Box::new(open))
@@ -304,6 +305,7 @@ impl Factory {
     fn transport(
         &self,
         server: &ServerConfig,
+        secret_args: &[String],
         credential: &Credential,
         known: &Arc<http::Known>,
     ) -> Result<SharedUpstream, ConfigError> {
@@ -321,6 +323,7 @@ impl Factory {
             }
             Transport::Stdio { command, args, env, cwd } => {
                 let launch = stdio::Launch::new(&server.name, command, args, env, cwd.as_deref(), &self.options);
+                let launch = launch.without(secret_args);
                 let opening = opening(launch.scrubber());
                 Arc::new(stdio::StdioUpstream::new(launch, opening, server.tool_call_timeout, &self.pool))
             }

@@ -1,6 +1,7 @@
 //! The daemon as its operators have it: processes that are killed, stopped and started, and servers that fail, on both stores.
 
 mod agents;
+mod authentication;
 mod callers;
 mod catalogue;
 mod churn;
@@ -13,6 +14,7 @@ mod kills;
 mod oauth;
 mod personal;
 mod polling;
+mod secrets;
 mod servers;
 mod shutdown;
 mod startup;

@@ -7,6 +7,7 @@ mod cancel;
 mod claims;
 mod corrupt;
 mod intents;
+mod keys;
 mod migrations;
 mod payloads;
 mod pooler;

@@ -1,6 +1,7 @@
 //! A store in memory, for tests and simulation: one lock, no I/O, and the same answer to the same calls.
 
 mod intents;
+mod keys;
 mod leases;
 mod queries;
 mod registry;
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::wakeup::Channel;
-use super::{ChainKey, EventRecord, WorkerId, WorkerRecord};
+use super::{ApiKeyRecord, ChainKey, EventRecord, WorkerId, WorkerRecord};
 use crate::clock::{Clock, Millis};
 use crate::task::{EventKind, Status, TaskRecord};
 
@@ -37,6 +38,7 @@ pub struct Tables {
     pub events: Vec<EventRecord>,
     generations: BTreeMap<String, i64>,
     chains: BTreeMap<ChainKey, tokens::Chain>,
+    keys: BTreeMap<String, ApiKeyRecord>,
     lots: fastrand::Rng,
 }
 
@@ -49,6 +51,7 @@ impl MemoryStore {
             events: Vec::new(),
             generations: BTreeMap::new(),
             chains: BTreeMap::new(),
+            keys: BTreeMap::new(),
             lots: fastrand::Rng::with_seed(0),
         };
         Self { clock, state: Mutex::new(state), wakeups: Channel::default() }

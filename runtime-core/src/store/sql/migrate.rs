@@ -27,8 +27,12 @@ macro_rules! migration {
 }
 
 /// Every migration, oldest first.
-const MIGRATIONS: &[Migration] =
-    &[migration!(1, "0001_tasks"), migration!(2, "0002_shared_state"), migration!(3, "0003_oauth_tokens")];
+const MIGRATIONS: &[Migration] = &[
+    migration!(1, "0001_tasks"),
+    migration!(2, "0002_shared_state"),
+    migration!(3, "0003_oauth_tokens"),
+    migration!(4, "0004_api_keys"),
+];
 
 /// Any number that no other program takes for its lock in the same database: "mcp-task" in ASCII.
 const LOCK_KEY: i64 = 0x6d63_702d_7461_736b;

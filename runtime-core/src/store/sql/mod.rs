@@ -3,6 +3,7 @@
 mod engine;
 mod input;
 mod intents;
+mod keys;
 mod leases;
 mod migrate;
 mod notify;

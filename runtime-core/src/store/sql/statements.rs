@@ -64,6 +64,7 @@ catalogue! {
     EventsOfTask, EventsOfThread, EventsOfUser, Events, News,
     CountTasks, CountDegraded, CountDue, FindQuarantined, CountWorkers, Ping, SchemaVersion, Generation, NextGeneration,
     FindChain, ClaimRefresh, RenewRefresh, ReleaseRefresh, SaveChain, RetainChains,
+    InsertKey, FindKey, ListKeys, RevokeKey, TouchKey,
 }
 
 /// The expanded texts of one dialect.

@@ -1,5 +1,6 @@
 //! The texts of the catalogue's statements.
 
+mod keys;
 pub(super) mod tokens;
 mod workers;
 
@@ -76,6 +77,7 @@ impl Sql {
             .or_else(|| self.of_leases())
             .or_else(|| self.of_intents())
             .or_else(|| self.of_tokens())
+            .or_else(|| self.of_keys())
             .unwrap_or_else(|| self.of_queries())
     }
 

@@ -73,6 +73,13 @@ impl Launch {
         }
     }
 
+    /// The same, with `secrets` among its arguments: they are taken out of texts too.
+    pub(in crate::upstream) fn without(self, secrets: &[String]) -> Self {
+        let variables = self.env.iter().map(|(name, value)| (name.as_str(), value.expose_secret()));
+        let scrubber = Scrubber::new(variables.chain(secrets.iter().map(|secret| ("secret", secret.as_str()))));
+        Self { scrubber, ..self }
+    }
+
     /// What takes its variables' values out of texts.
     pub(in crate::upstream) fn scrubber(&self) -> Scrubber {
         self.scrubber.clone()
