@@ -22,6 +22,7 @@ use crate::gateway::{self, Caller, Gateway};
 use crate::health::Health;
 use crate::lifecycle::Shutdown;
 use crate::metrics::Metrics;
+use crate::reload::{Hangups, Reload};
 use crate::supervisor;
 use crate::wiring::{self, Backing, Configuration, Origins, Runtime};
 
@@ -209,6 +210,7 @@ fn authenticator(settings: &Settings) -> Result<Authenticator> {
 
 /// `serve`: until a signal, or a task that ends unasked.
 pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
+    let hangups = Hangups::new().map_err(anyhow::Error::from)?;
     let configuration = load(origins)?;
     let server = &configuration.settings.server;
     let shutdown = Shutdown::new();
@@ -244,6 +246,9 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
     }
 
     let attending = tokio::spawn(supervisor::attend(process.daemon.clone()));
+    let reload =
+        Reload { origins: origins.clone(), running: configuration.settings.clone(), daemon: process.daemon.clone() };
+    let reloading = tokio::spawn(reload.attend(hangups));
     let failed = tokio::select! {
         () = shutdown.soft().cancelled() => None,
         ended = servers.join_next() => Some(match ended {
@@ -261,6 +266,7 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
         () = shutdown.hard().cancelled() => Err(cut_short()),
     };
     attending.abort();
+    reloading.abort();
     match failed {
         Some(failure) => Err(failure),
         None => stopped.and(closed),

@@ -39,6 +39,8 @@ pub struct Metrics {
     stats_at: Gauge,
     workers_live: IntGauge,
     workers_polling: IntGauge,
+    store_bytes: IntGauge,
+    free_bytes: IntGauge,
     log_bytes: IntGauge,
 }
 
@@ -71,7 +73,8 @@ impl Metrics {
         let started = add(registry, gauge("start_time_seconds", "When the process started.")?)?;
         started.set(seconds(now_ms));
 
-        let tasks = add(registry, IntGaugeVec::new(opts("tasks", "Tasks by status, up to a bound."), &["status"])?)?;
+        let tasks =
+            add(registry, IntGaugeVec::new(opts("tasks", "Tasks by status, each up to 100,000."), &["status"])?)?;
         for status in Status::ALL {
             tasks.with_label_values(&[status.as_str()]).set(0);
         }
@@ -122,6 +125,17 @@ impl Metrics {
             workers_polling: add(
                 registry,
                 int_gauge("workers_polling", "Those of them that poll tasks; 0: nobody polls.")?,
+            )?,
+            store_bytes: add(
+                registry,
+                int_gauge(
+                    "store_size_bytes",
+                    "What the store takes on disk: SQLite's file, or PostgreSQL's tables of tasks and events.",
+                )?,
+            )?,
+            free_bytes: add(
+                registry,
+                int_gauge("store_free_bytes", "How much of SQLite's file is free for new rows, after deletes.")?,
             )?,
             log_bytes: add(
                 registry,
@@ -207,6 +221,8 @@ impl Metrics {
         self.oldest_due.set(stats.oldest_due_at.map_or(0.0, seconds));
         self.workers_live.set(stats.workers_live);
         self.workers_polling.set(stats.workers_polling);
+        self.store_bytes.set(stats.size_bytes);
+        self.free_bytes.set(stats.free_bytes);
         self.log_bytes.set(stats.log_bytes);
         self.stats_at.set(seconds(now_ms));
     }
@@ -269,6 +285,8 @@ mod tests {
                 column: "remote_task_id".into(),
                 reason: "absent although working".into(),
             }],
+            size_bytes: 65_536,
+            free_bytes: 8_192,
             log_bytes: 4_096,
         };
         metrics.show(&stats, 2_000);
@@ -287,6 +305,8 @@ mod tests {
             "mcp_taskd_workers_live 2",
             "mcp_taskd_workers_polling 1",
             "mcp_taskd_store_log_bytes 4096",
+            "mcp_taskd_store_size_bytes 65536",
+            "mcp_taskd_store_free_bytes 8192",
             "mcp_taskd_draining 0",
             "mcp_taskd_http_requests_total{code=\"200\",method=\"GET\",route=\"/livez\"} 1",
         ] {

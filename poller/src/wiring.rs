@@ -7,7 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mcp_taskd_core::catalog::{Live, LiveOptions, Tool, Withheld};
 use mcp_taskd_core::clock::{Clock, SystemClock};
-use mcp_taskd_core::config::{self, Backend, ConfigError, Environment, Extensions, LoadOptions, Settings, Source};
+use mcp_taskd_core::config::{
+    self, Backend, ConfigError, Environment, Extensions, LoadOptions, Loaded, Settings, Source,
+};
 use mcp_taskd_core::runtime;
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
@@ -50,19 +52,26 @@ pub struct Configuration {
 
 /// Reads and checks both files.
 pub fn load(origins: &Origins) -> std::result::Result<Configuration, ConfigError> {
-    let environment = Environment::of_process();
-    let directory = PathBuf::from(".");
     let source = Source {
         explicit: origins.extensions_config.clone(),
-        environment: environment.clone(),
-        directory: directory.clone(),
+        environment: Environment::of_process(),
+        directory: PathBuf::from("."),
     };
     let extensions = source.load()?;
-    let options =
-        LoadOptions { path: origins.config.clone(), directory, environment, overrides: origins.overrides.clone() };
-    let loaded = Settings::load(&options)?;
+    let loaded = settings(origins)?;
     config::check(&loaded.settings, &extensions)?;
     Ok(Configuration { settings: loaded.settings, extensions, warnings: loaded.warnings, source })
+}
+
+/// Reads and checks `config.yaml`.
+pub fn settings(origins: &Origins) -> std::result::Result<Loaded, ConfigError> {
+    let options = LoadOptions {
+        path: origins.config.clone(),
+        directory: PathBuf::from("."),
+        environment: Environment::of_process(),
+        overrides: origins.overrides.clone(),
+    };
+    Settings::load(&options)
 }
 
 /// The effective configuration, secrets masked.
@@ -136,6 +145,11 @@ impl Backing {
         self.sql.clone().map(|sql| -> Arc<dyn SharedState> { Arc::new(sql) })
     }
 
+    /// Shows what the store's statements cost; nothing where there are none.
+    pub fn register_metrics(&self, registry: &prometheus::Registry) -> std::result::Result<(), prometheus::Error> {
+        self.sql.as_ref().map_or(Ok(()), |sql| sql.register_metrics(registry))
+    }
+
     /// Closes the connections.
     pub async fn close(&self) {
         if let Some(sql) = &self.sql {
@@ -175,6 +189,7 @@ pub async fn start(
     let Configuration { settings, extensions, source, .. } = configuration;
     let state_dir = settings.server.state_dir.clone();
     create(&state_dir, "server.state_dir")?;
+    backing.register_metrics(metrics).map_err(anyhow::Error::from)?;
     let sessions = upstream::Metrics::register(metrics, extensions).map_err(anyhow::Error::from)?;
     let factory = Factory::new(&upstream::Options { metrics: Some(sessions), ..upstream::Options::new(&state_dir) })?;
     let options = LiveOptions { source: source.clone(), settings: settings.clone(), shared: backing.shared() };

@@ -1,6 +1,7 @@
 //! Configuration: `config.yaml` ([`Settings`]) and `extensions_config.json` ([`Extensions`]) (INTERFACE, BEHAVIOURS C, D, K).
 
 mod canonical;
+mod changes;
 mod check;
 mod drift;
 pub mod edit;

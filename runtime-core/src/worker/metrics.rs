@@ -5,7 +5,7 @@ use prometheus::{
 };
 
 use super::lanes::STRANGERS;
-use crate::task::{ChangeKind, FailureKind, Status};
+use crate::task::{ChangeKind, EventKind, FailureKind, Status};
 
 const LATENESS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 const CALLS: &[f64] = &[0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
@@ -33,6 +33,7 @@ pub struct Metrics {
     pub(super) leases_expired: IntCounter,
     pub(super) leases_lost: IntCounterVec,
     pub(crate) rows_written: IntCounterVec,
+    events_emitted: IntCounterVec,
     pub(super) tasks_finished: IntCounterVec,
     pub(super) task_duration: HistogramVec,
     pub(super) cancel_duration: HistogramVec,
@@ -80,6 +81,12 @@ impl Metrics {
                 &["reason"],
             )?,
             rows_written: counters(registry, "rows_written_total", "Task rows written, by statement.", &["statement"])?,
+            events_emitted: counters(
+                registry,
+                "events_emitted_total",
+                "Events of tasks, by what they say.",
+                &["type"],
+            )?,
             tasks_finished: counters(registry, "tasks_finished_total", "Tasks ended.", &["server", "status"])?,
             task_duration: histograms(registry, "task_duration_seconds", "Submitted to terminal.", &["status"], TASKS)?,
             cancel_duration: histograms(
@@ -108,6 +115,19 @@ impl Metrics {
         Ok(metrics)
     }
 
+    /// Counts the events that a write emitted.
+    pub(crate) fn emitted(&self, events: &[EventKind]) {
+        for event in events {
+            self.events_emitted.with_label_values(&[event.as_str()]).inc();
+        }
+    }
+
+    /// Counts a submit whose remote id is on record: a row and an event.
+    pub(crate) fn recorded(&self) {
+        self.rows_written.with_label_values(&["submit"]).inc();
+        self.emitted(&[EventKind::Status(Status::Submitted)]);
+    }
+
     fn initialise<'a>(&self, servers: impl IntoIterator<Item = &'a str>) {
         for server in servers.into_iter().chain([STRANGERS]) {
             for outcome in OUTCOMES.into_iter().chain(FailureKind::ALL.map(FailureKind::as_str)) {
@@ -134,6 +154,9 @@ impl Metrics {
         }
         for kind in ChangeKind::ALL.map(ChangeKind::as_str).into_iter().chain(["claim", "submit", "prune"]) {
             self.rows_written.with_label_values(&[kind]);
+        }
+        for event in EventKind::ALL {
+            self.events_emitted.with_label_values(&[event.as_str()]);
         }
         for outcome in ["ok", "error"] {
             self.claims.with_label_values(&[outcome]);
@@ -231,6 +254,7 @@ mod tests {
             ("leases_lost_total", 3),
             ("cancel_requests_total", 3),
             ("rows_written_total", ChangeKind::ALL.len() + 3),
+            ("events_emitted_total", EventKind::ALL.len()),
         ];
         for (name, count) in expected {
             assert_eq!(series(name), count, "{name}");

@@ -7,6 +7,7 @@ mod databases;
 mod fleet;
 mod interceptors;
 mod kills;
+mod metrics;
 mod polling;
 mod servers;
 mod shutdown;

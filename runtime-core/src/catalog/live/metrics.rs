@@ -1,4 +1,4 @@
-//! How reloads of the extensions file go (METRICS).
+//! How reloads of the configuration go (METRICS).
 
 use prometheus::{Gauge, IntGauge, Registry};
 
@@ -14,11 +14,11 @@ impl Metrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let successful = IntGauge::new(
             "mcp_taskd_config_last_reload_successful",
-            "1 while what the extensions file says is in effect, 0 while it cannot be used.",
+            "1 while what the configuration files said when they were last looked at is in effect, else 0.",
         )?;
         let succeeded_at = Gauge::new(
             "mcp_taskd_config_last_reload_success_timestamp_seconds",
-            "When the extensions file was last put into effect.",
+            "When the configuration files were last found in effect, or put into effect.",
         )?;
         registry.register(Box::new(successful.clone()))?;
         registry.register(Box::new(succeeded_at.clone()))?;

@@ -62,7 +62,7 @@ catalogue! {
     InsertIntent, FindByKey, RecordSubmitted, DiscardIntent, IsTracked, RequestCancel, MakeDue,
     FindTask, TasksOfThread, TasksOfUser, TasksInStatus, TasksActive, Tasks,
     EventsOfTask, EventsOfThread, EventsOfUser, Events, News,
-    CountTasks, CountDegraded, CountDue, FindQuarantined, CountWorkers, Ping, SchemaVersion, Generation, NextGeneration,
+    CountTasks, CountDegraded, CountDue, FindQuarantined, CountWorkers, CountBytes, Ping, SchemaVersion, Generation, NextGeneration,
 }
 
 /// The expanded texts of one dialect.
