@@ -1,6 +1,7 @@
 //! The daemon as its operators have it: processes that are killed, stopped and started, and servers that fail, on both stores.
 
 mod agents;
+mod backup;
 mod cli;
 mod configuration;
 mod databases;
