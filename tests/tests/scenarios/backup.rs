@@ -34,7 +34,7 @@ async fn a_backup_of_sqlite_taken_while_it_runs_restores_every_task() {
     daemon.start().await;
     let tasks = submit(&daemon.api).await;
 
-    let (file, backup) = (site.path().join("one/mcp-taskd.sqlite3"), site.path().join("backup.sqlite3"));
+    let (file, backup) = (site.path().join("data/mcp-taskd.sqlite3"), site.path().join("backup.sqlite3"));
     let mut shell = SqliteConnection::connect_with(&SqliteConnectOptions::new().filename(&file)).await.unwrap();
     let vacuum = AssertSqlSafe(format!("VACUUM INTO '{}'", backup.display()));
     sqlx::raw_sql(vacuum).execute(&mut shell).await.unwrap();

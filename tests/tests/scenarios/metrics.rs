@@ -7,6 +7,8 @@ use mcp_taskd_tests::daemon::has_ended;
 use mcp_taskd_tests::wait::until;
 use reqwest::Method;
 use serde_json::json;
+use sqlx::Connection as _;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 
 use crate::{fake, site};
 
@@ -45,8 +47,8 @@ fn catalogue() -> BTreeMap<String, (Family, bool)> {
     let text = std::fs::read_to_string(path).expect("the catalogue");
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `mcp_taskd_"));
     let row = |row: &str| {
-        let cells: Vec<_> = row.trim_end_matches('|').split(" | ").map(str::trim).collect();
-        let [name, kind, labels, help, only] = cells[..] else { panic!("five columns: {row}") };
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let [name, kind, labels, help, only, ""] = cells[..] else { panic!("five columns: {row}") };
         let labels = labels.split(", ").map(|label| label.trim_matches('`').to_owned());
         let labels = labels.filter(|label| !label.is_empty()).collect();
         let family = Family { kind: kind.to_owned(), labels, help: help.to_owned() };
@@ -109,5 +111,34 @@ async fn events_and_statements_are_counted() {
     }
     assert_eq!(daemon.api.count("db_connections", &[("state", "max")]).await, 5, "one writer and four readers");
     until("the store's size is known", || async { daemon.api.count("store_size_bytes", &[]).await > 4_096 }).await;
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ended_tasks_are_pruned_by_a_running_daemon_and_the_metrics_tell_28() {
+    let fake = fake().await;
+    let site = site().set("mcp_tasks.retention_days", 1).server("s", &fake.url);
+    let mut daemon = site.daemon("one");
+    daemon.start().await;
+    daemon.api.submit_many("s", &json!({"polls": 0}), 3).await;
+    until("all have ended", || async {
+        daemon.api.tasks().await.is_ok_and(|tasks| tasks.iter().filter(|task| has_ended(task)).count() == 3)
+    })
+    .await;
+    assert_eq!(daemon.api.count("rows_written_total", &[("statement", "prune")]).await, 0);
+    daemon.stop().await;
+
+    let file = SqliteConnectOptions::new().filename(site.path().join("data/mcp-taskd.sqlite3"));
+    let mut shell = SqliteConnection::connect_with(&file).await.unwrap();
+    let age = "UPDATE mcp_tasks SET completed_at = completed_at - 2 * 86400000 WHERE id IN (SELECT id FROM mcp_tasks LIMIT 2)";
+    sqlx::raw_sql(age).execute(&mut shell).await.unwrap();
+    shell.close().await.unwrap();
+
+    daemon.start().await;
+    let pruned = async || daemon.api.count("rows_written_total", &[("statement", "prune")]).await;
+    until("the two old ones are deleted", || async { pruned().await == 2 }).await;
+    assert_eq!(daemon.api.tasks().await.unwrap().len(), 1, "the recent one stays");
+    let shown = async || daemon.api.count("tasks", &[("status", "completed")]).await;
+    until("the figures show it", || async { shown().await == 1 }).await;
     daemon.stop().await;
 }

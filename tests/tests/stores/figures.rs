@@ -17,7 +17,7 @@ fn cap() -> i64 {
 }
 
 fn tasks() -> i64 {
-    std::env::var("TASKS").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000)
+    std::env::var("TASKS").ok().and_then(|text| text.parse().ok()).unwrap_or(5_000)
 }
 
 /// Of ten tasks six have ended, two are held, one is due, and one is held and fails; each has a result and two events.
@@ -105,7 +105,7 @@ async fn figures_of_many_rows_stop_at_the_cap_and_pruning_gives_room_back(bench:
         mb(after.free_bytes)
     );
     if what == "sqlite" {
-        assert!(after.free_bytes > before.size_bytes / 3, "what was deleted is free for new rows: {after:?}");
+        assert!(after.free_bytes > before.size_bytes / 5, "what was deleted is free for new rows: {after:?}");
         assert!(after.log_bytes <= 64 * 1_048_576 + 4_096, "the log is cut (16): {}", after.log_bytes);
     }
 }
