@@ -1,5 +1,6 @@
 //! The daemon's own metrics and the figures read from the store (METRICS).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -213,10 +214,11 @@ impl Metrics {
             self.tasks.with_label_values(&[status.as_str()]).set(count);
         }
         self.show_degraded(&stats.degraded);
-        self.tasks_quarantined.reset();
+        let mut columns = BTreeMap::new();
         for row in &stats.quarantined {
-            self.tasks_quarantined.with_label_values(&[row.column.as_str()]).inc();
+            *columns.entry(row.column.as_str()).or_default() += 1;
         }
+        replace(&self.tasks_quarantined, &columns);
         self.tasks_due.set(stats.due);
         self.oldest_due.set(stats.oldest_due_at.map_or(0.0, seconds));
         self.workers_live.set(stats.workers_live);
@@ -229,13 +231,24 @@ impl Metrics {
 
     /// Sets the gauge for every configured server, and for others as long as they have such tasks.
     fn show_degraded(&self, degraded: &[(String, i64)]) {
-        self.tasks_degraded.reset();
-        for server in &*self.servers {
-            self.tasks_degraded.with_label_values(&[server.as_str()]).set(0);
+        let mut servers: BTreeMap<&str, i64> = self.servers.iter().map(|server| (server.as_str(), 0)).collect();
+        servers.extend(degraded.iter().map(|(server, count)| (server.as_str(), *count)));
+        replace(&self.tasks_degraded, &servers);
+    }
+}
+
+/// Shows these values of the one label and no others, and no moment in which a scrape would find none.
+fn replace(gauges: &IntGaugeVec, values: &BTreeMap<&str, i64>) {
+    for family in gauges.collect() {
+        for label in family.get_metric().iter().filter_map(|series| series.get_label().first()) {
+            if !values.contains_key(label.value()) {
+                // It is there: it was just listed, and nobody else removes any.
+                let _ = gauges.remove_label_values(&[label.value()]);
+            }
         }
-        for (server, count) in degraded {
-            self.tasks_degraded.with_label_values(&[server.as_str()]).set(*count);
-        }
+    }
+    for (label, value) in values {
+        gauges.with_label_values(&[*label]).set(*value);
     }
 }
 

@@ -37,10 +37,10 @@ impl Reload {
 
     fn reread(&self) -> Result<(), ConfigError> {
         let changed = self.running.differences(&wiring::settings(&self.origins)?.settings);
-        match changed.is_empty() {
-            true => Ok(()),
-            false => Err(ConfigError(format!("config.yaml: a restart is needed for {}", changed.join(", ")))),
+        if changed.is_empty() {
+            return Ok(());
         }
+        Err(ConfigError(format!("config.yaml: a restart is needed for {}", changed.join(", "))))
     }
 }
 
