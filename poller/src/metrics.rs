@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mcp_taskd_core::clock::Clock;
 use mcp_taskd_core::store::{Queries, StoreStats};
@@ -20,6 +20,8 @@ const REFRESH_EVERY: Duration = Duration::from_secs(10);
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(8);
 /// The most that any count says.
 pub const COUNT_CAP: i64 = 100_000;
+/// The least that counts go up to while the store is slow.
+const LEAST_CAP: i64 = 1_000;
 
 const HTTP_SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
@@ -190,22 +192,34 @@ impl Metrics {
     pub async fn refresh(&self, queries: Arc<dyn Queries>, clock: Arc<dyn Clock>, policy: Policy, stop: Shutdown) {
         let mut ticks = tokio::time::interval(REFRESH_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut cap = COUNT_CAP;
         loop {
             tokio::select! {
                 () = stop.hard().cancelled() => return,
                 () = stop.soft().cancelled(), if self.draining.get() == 0 => self.draining.set(1),
-                _ = ticks.tick() => self.refresh_once(&*queries, &*clock, &policy).await,
+                _ = ticks.tick() => cap = next_cap(cap, self.refresh_once(&*queries, &*clock, &policy, cap).await),
             }
         }
     }
 
-    async fn refresh_once(&self, queries: &dyn Queries, clock: &dyn Clock, policy: &Policy) {
-        let now = clock.now_ms();
-        match tokio::time::timeout(REFRESH_TIMEOUT, queries.stats(now, policy.degraded_after, COUNT_CAP)).await {
-            Ok(Ok(stats)) => self.show(&stats, now),
-            Ok(Err(error)) => tracing::warn!(%error, "the store's figures cannot be read"),
-            Err(_) => tracing::warn!("the store's figures take too long"),
+    /// How long it took, unless it failed.
+    async fn refresh_once(
+        &self,
+        queries: &dyn Queries,
+        clock: &dyn Clock,
+        policy: &Policy,
+        cap: i64,
+    ) -> Option<Duration> {
+        let (now, started) = (clock.now_ms(), Instant::now());
+        match tokio::time::timeout(REFRESH_TIMEOUT, queries.stats(now, policy.degraded_after, cap)).await {
+            Ok(Ok(stats)) => {
+                self.show(&stats, now);
+                return Some(started.elapsed());
+            }
+            Ok(Err(error)) => tracing::warn!(%error, cap, "the store's figures cannot be read"),
+            Err(_) => tracing::warn!(cap, "the store's figures take too long"),
         }
+        None
     }
 
     fn show(&self, stats: &StoreStats, now_ms: i64) {
@@ -232,8 +246,20 @@ impl Metrics {
     /// Sets the gauge for every configured server, and for others as long as they have such tasks.
     fn show_degraded(&self, degraded: &[(String, i64)]) {
         let mut servers: BTreeMap<&str, i64> = self.servers.iter().map(|server| (server.as_str(), 0)).collect();
-        servers.extend(degraded.iter().map(|(server, count)| (server.as_str(), *count)));
+        for (server, count) in degraded {
+            *servers.entry(server.as_str()).or_default() += count;
+        }
         replace(&self.tasks_degraded, &servers);
+    }
+}
+
+/// How far the next counts go: less far after they failed, so that a slow store still has figures, and further again once ten
+/// times as many can be expected to take half of the time that there is.
+fn next_cap(cap: i64, took: Option<Duration>) -> i64 {
+    match took {
+        None => (cap / 10).max(LEAST_CAP),
+        Some(took) if took < REFRESH_TIMEOUT / 20 => (cap * 10).min(COUNT_CAP),
+        Some(_) => cap,
     }
 }
 
@@ -278,6 +304,18 @@ mod tests {
     use mcp_taskd_core::store::Quarantined;
 
     use super::*;
+
+    #[test]
+    fn counts_go_less_far_while_the_store_is_slow_35() {
+        let seconds = Duration::from_secs_f64;
+        assert_eq!(next_cap(COUNT_CAP, Some(seconds(0.1))), COUNT_CAP);
+        assert_eq!(next_cap(COUNT_CAP, Some(seconds(7.0))), COUNT_CAP);
+        assert_eq!(next_cap(COUNT_CAP, None), 10_000);
+        assert_eq!(next_cap(10_000, None), 1_000);
+        assert_eq!(next_cap(1_000, None), 1_000);
+        assert_eq!(next_cap(10_000, Some(seconds(0.5))), 10_000, "ten times as many would take too long");
+        assert_eq!(next_cap(10_000, Some(seconds(0.3))), COUNT_CAP);
+    }
 
     #[test]
     fn figures_from_the_store_are_shown_and_known_series_start_at_zero() {
