@@ -10,6 +10,7 @@ pub mod clock;
 pub mod config;
 pub mod contract;
 pub mod driver;
+pub mod metrics;
 pub mod runtime;
 pub mod service;
 pub mod store;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{IntGaugeVec, Opts, Registry};
 
 use super::engine::Engine;
 use super::statements::Sql;
@@ -13,12 +13,16 @@ use crate::store::StoreErrorKind;
 
 const SECONDS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
-/// The metrics of one store; clones share them.
-#[derive(Debug, Clone)]
-pub(super) struct Metrics {
-    acquires: Histogram,
-    queries: HistogramVec,
-    errors: IntCounterVec,
+crate::families! {
+    /// The metrics of one store; clones share them.
+    pub(super) struct Metrics {
+        /// How long a statement waited for a connection to the store.
+        acquires: Histogram = "db_acquire_duration_seconds" in SECONDS;
+        /// How long a statement took, without the wait for a connection.
+        queries: HistogramVec = "db_query_duration_seconds" ["operation"] in SECONDS;
+        /// Statements that failed, by what can be done about it.
+        errors: IntCounterVec = "db_errors_total" ["operation", "kind"];
+    }
 }
 
 impl Metrics {
@@ -28,20 +32,7 @@ impl Metrics {
     ///
     /// Where a name or a label cannot be used, which a test finds.
     pub(super) fn new() -> prometheus::Result<Self> {
-        let acquires = HistogramOpts::new(
-            "mcp_taskd_db_acquire_duration_seconds",
-            "How long a statement waited for a connection to the store.",
-        );
-        let queries = HistogramOpts::new(
-            "mcp_taskd_db_query_duration_seconds",
-            "How long a statement took, without the wait for a connection.",
-        );
-        let errors = Opts::new("mcp_taskd_db_errors_total", "Statements that failed, by what can be done about it.");
-        let metrics = Self {
-            acquires: Histogram::with_opts(acquires.buckets(SECONDS.to_vec()))?,
-            queries: HistogramVec::new(queries.buckets(SECONDS.to_vec()), &["operation"])?,
-            errors: IntCounterVec::new(errors, &["operation", "kind"])?,
-        };
+        let metrics = Self::build()?;
         for &sql in Sql::ALL {
             metrics.queries.with_label_values(&[operation(sql)]);
             for kind in StoreErrorKind::ALL {
@@ -53,9 +44,7 @@ impl Metrics {
 
     /// Shows them, and the connections of `engine`, in `registry`.
     pub(super) fn register(&self, registry: &Registry, engine: Arc<Engine>) -> prometheus::Result<()> {
-        registry.register(Box::new(self.acquires.clone()))?;
-        registry.register(Box::new(self.queries.clone()))?;
-        registry.register(Box::new(self.errors.clone()))?;
+        self.add_to(registry)?;
         registry.register(Box::new(Connections::new(engine)?))
     }
 
