@@ -7,9 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mcp_taskd_core::catalog::{Live, LiveOptions, Tool, Withheld};
 use mcp_taskd_core::clock::{Clock, SystemClock};
-use mcp_taskd_core::config::{
-    self, Backend, ConfigError, Environment, Extensions, LoadOptions, Loaded, Settings, Source,
-};
+use mcp_taskd_core::config::{self, Backend, ConfigError, Environment, Extensions, LoadOptions, Settings, Source};
 use mcp_taskd_core::runtime;
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
@@ -64,7 +62,7 @@ pub fn load(origins: &Origins) -> std::result::Result<Configuration, ConfigError
 }
 
 /// Reads and checks `config.yaml`.
-pub fn settings(origins: &Origins) -> std::result::Result<Loaded, ConfigError> {
+pub fn settings(origins: &Origins) -> std::result::Result<config::Loaded, ConfigError> {
     let options = LoadOptions {
         path: origins.config.clone(),
         directory: PathBuf::from("."),
@@ -140,14 +138,14 @@ impl Backing {
         }
     }
 
-    /// What the processes on this store share; nothing where there can be only one.
-    pub fn shared(&self) -> Option<Arc<dyn SharedState>> {
-        self.sql.clone().map(|sql| -> Arc<dyn SharedState> { Arc::new(sql) })
-    }
-
     /// Shows what the store's statements cost; nothing where there are none.
     pub fn register_metrics(&self, registry: &prometheus::Registry) -> std::result::Result<(), prometheus::Error> {
         self.sql.as_ref().map_or(Ok(()), |sql| sql.register_metrics(registry))
+    }
+
+    /// What the processes on this store share; nothing where there can be only one.
+    pub fn shared(&self) -> Option<Arc<dyn SharedState>> {
+        self.sql.clone().map(|sql| -> Arc<dyn SharedState> { Arc::new(sql) })
     }
 
     /// Closes the connections.
