@@ -1,4 +1,4 @@
-"""Checks a tree of kustomizations: what they name exists, every object keeps its schema, and some rules of our own."""
+"""Checks rendered manifests, a file each: every object keeps its schema, and the rules of our own below."""
 
 import copy
 import sys
@@ -9,86 +9,84 @@ import kubernetes_validate
 import yaml
 
 VERSION = "1.37"
-AGENT = """
-apiVersion: apps/v1
-kind: Deployment
-metadata: { name: agent, labels: { mcp-taskd.gateway: sidecar } }
-spec:
-  selector: { matchLabels: { app: agent } }
-  template:
-    metadata: { labels: { app: agent } }
-    spec: { containers: [{ name: agent, image: agent }] }
-"""
+PROBES = {"startupProbe": "/startupz", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+# How long a pod without its store stays in the Service, in seconds.
+PATIENCE = range(20, 46)
+
+Object = dict[str, Any]
 
 
-def merged(base: Any, patch: Any) -> Any:
-    """A strategic merge, as far as the patches here need one: lists are joined."""
-    if isinstance(base, dict) and isinstance(patch, dict):
-        return base | {key: merged(base[key], value) if key in base else value for key, value in patch.items()}
-    if isinstance(base, list) and isinstance(patch, list):
-        return base + patch
-    return patch
+def check_container(name: str, pod: Object, container: Object) -> None:
+    """What the restricted pod security standard asks for, and a read-only root besides."""
+    context = pod.get("securityContext", {}) | container.get("securityContext", {})
+    wanted = {"runAsNonRoot": True, "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
+    for key, value in wanted.items():
+        assert context.get(key) == value, f"{name}: {key} is not {value}"
+    assert context["capabilities"] == {"drop": ["ALL"]}, f"{name}: capabilities"
+    assert context["seccompProfile"]["type"] == "RuntimeDefault", f"{name}: seccomp"
+    assert "memory" in container["resources"]["limits"], f"{name}: memory without a limit"
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} <= volumes, f"{name}: a volume is missing"
 
 
-def objects(folder: Path) -> list[dict[str, Any]]:
-    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    for generator in kustomization.get("configMapGenerator", []):
-        for name in generator["files"]:
-            assert (folder / name).is_file(), f"{folder}: {name} is missing"
-    found = [item for name in kustomization.get("resources", []) for item in yaml.safe_load_all((folder / name).read_text())]
-    for patch in kustomization.get("patches", []):
-        change = yaml.safe_load((folder / patch["path"]).read_text())
-        change.pop("metadata")
-        found.append(merged(yaml.safe_load(AGENT), change))
-    used = {folder / name for name in kustomization.get("resources", [])}
-    used |= {folder / patch["path"] for patch in kustomization.get("patches", [])}
-    used |= {folder / name for generator in kustomization.get("configMapGenerator", []) for name in generator["files"]}
-    unused = {path for path in folder.iterdir() if path.name != "kustomization.yaml"} - used
-    assert not unused, f"nobody names {unused}"
-    return found
+def check_service(name: str, pod: Object, container: Object, grace: int) -> None:
+    """What a container that serves needs besides."""
+    pause = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+    assert pod["terminationGracePeriodSeconds"] > grace + pause, f"{name}: killed before the drain is over"
+    for probe, path in PROBES.items():
+        assert container[probe]["httpGet"]["path"] == path, f"{name}: {probe}"
+    ready = container["readinessProbe"]
+    assert ready["periodSeconds"] * ready.get("failureThreshold", 3) in PATIENCE, f"{name}: patience without a store"
 
 
-def pod_of(item: dict[str, Any]) -> dict[str, Any] | None:
-    return item.get("spec", {}).get("template", {}).get("spec")
+def pods(items: list[Object]) -> list[tuple[str, Object]]:
+    found = [(item, item.get("spec", {}).get("template")) for item in items]
+    return [(f"{item['kind']}/{item['metadata']['name']}", template) for item, template in found if template]
 
 
-def check_pod(name: str, pod: dict[str, Any], grace: int) -> None:
-    for container in pod.get("initContainers", []) + pod["containers"]:
-        if not container["image"].startswith("mcp-taskd"):
-            continue
-        context = pod.get("securityContext", {}) | container.get("securityContext", {})
-        wanted = {"runAsNonRoot": True, "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
-        for key, value in wanted.items():
-            assert context.get(key) == value, f"{name}: {key} is not {value}"
-        assert context["capabilities"] == {"drop": ["ALL"]}, f"{name}: capabilities"
-        assert context["seccompProfile"]["type"] == "RuntimeDefault", f"{name}: seccomp"
-        volumes = {volume["name"] for volume in pod["volumes"]}
-        assert {mount["name"] for mount in container["volumeMounts"]} <= volumes, f"{name}: a volume is missing"
-        if "serve" in container["args"]:
-            assert pod["terminationGracePeriodSeconds"] > grace, f"{name}: killed before the drain is over"
-            probes = {key: container[key]["httpGet"]["path"] for key in ("startupProbe", "livenessProbe", "readinessProbe")}
-            assert list(probes.values()) == ["/startupz", "/livez", "/readyz"], f"{name}: {probes}"
+def check_pods(items: list[Object]) -> None:
+    config = {item["metadata"]["name"]: item["data"] for item in items if item["kind"] == "ConfigMap"}
+    claims = {item["metadata"]["name"] for item in items if item["kind"] == "PersistentVolumeClaim"}
+    for name, template in pods(items):
+        pod = template["spec"]
+        for volume in pod.get("volumes", []):
+            assert volume.get("configMap", {"name": None})["name"] in {None, *config}, f"{name}: no such ConfigMap"
+            claim = volume.get("persistentVolumeClaim", {"claimName": None})["claimName"]
+            assert claim in {None, *claims}, f"{name}: no such claim"
+        for container in pod.get("initContainers", []) + pod["containers"]:
+            if "mcp-taskd" not in container["image"]:
+                continue
+            check_container(name, pod, container)
+            if "serve" in container["args"]:
+                settings = [yaml.safe_load(data["config.yaml"]) for data in config.values()]
+                grace = max(each["server"]["shutdown_grace_seconds"] for each in settings)
+                check_service(name, pod, container, grace)
+
+
+def check_selectors(items: list[Object]) -> None:
+    labels = [template["metadata"]["labels"] for _, template in pods(items)]
+    for item in items:
+        spec = item.get("spec", {})
+        selector = spec.get("podSelector" if item["kind"] == "NetworkPolicy" else "selector")
+        if item["kind"] in ("Service", "PodDisruptionBudget", "NetworkPolicy"):
+            selector = selector.get("matchLabels", selector)
+            assert any(selector.items() <= given.items() for given in labels), f"{item['kind']} selects no pod"
+        if item["kind"] == "HorizontalPodAutoscaler":
+            names = {other["metadata"]["name"] for other in items if other["kind"] == spec["scaleTargetRef"]["kind"]}
+            assert spec["scaleTargetRef"]["name"] in names, "the autoscaler scales nothing"
 
 
 def main() -> None:
     count = 0
-    for file in sorted(Path(sys.argv[1]).glob("*/kustomization.yaml")):
-        settings = yaml.safe_load((file.parent / "config.yaml").read_text())
-        items = objects(file.parent)
+    for file in map(Path, sys.argv[1:]):
+        items = [item for item in yaml.safe_load_all(file.read_text()) if item]
+        assert items, f"{file} is empty"
         for item in items:
-            name = f"{file.parent.name}/{item['kind']}/{item['metadata']['name']}"
             kubernetes_validate.validate(copy.deepcopy(item), VERSION, strict=True)
-            pod = pod_of(item)
-            if pod is not None:
-                check_pod(name, pod, settings["server"]["shutdown_grace_seconds"])
-            count += 1
-        labels = [item["spec"]["template"]["metadata"]["labels"] for item in items if pod_of(item)]
-        for item in items:
-            selector = item.get("spec", {}).get("selector")
-            if item["kind"] in ("Service", "PodDisruptionBudget"):
-                selector = selector.get("matchLabels", selector)
-                assert any(selector.items() <= given.items() for given in labels), f"{item['kind']} selects no pod"
-    assert count, "no manifest was found"
+        check_pods(items)
+        check_selectors(items)
+        count += len(items)
+    assert count, "no manifest was given"
     print(f"{count} objects keep the schemas of Kubernetes {VERSION}")
 
 

@@ -22,6 +22,7 @@ use crate::gateway::{self, Caller, Gateway};
 use crate::health::Health;
 use crate::lifecycle::Shutdown;
 use crate::metrics::Metrics;
+use crate::reload::{Hangups, Reload};
 use crate::supervisor;
 use crate::wiring::{self, Backing, Configuration, Origins, Runtime};
 
@@ -206,6 +207,7 @@ fn cut_short() -> Failure {
 
 /// `serve`: until a signal, or a task that ends unasked.
 pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
+    let hangups = Hangups::new().map_err(anyhow::Error::from)?;
     let configuration = load(origins)?;
     let server = &configuration.settings.server;
     let shutdown = Shutdown::new();
@@ -245,6 +247,9 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
     }
 
     let attending = tokio::spawn(supervisor::attend(process.daemon.clone()));
+    let reload =
+        Reload { origins: origins.clone(), running: configuration.settings.clone(), daemon: process.daemon.clone() };
+    let reloading = tokio::spawn(reload.attend(hangups));
     let failed = tokio::select! {
         () = shutdown.soft().cancelled() => None,
         ended = servers.join_next() => Some(match ended {
@@ -263,6 +268,7 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
     };
     attending.abort();
     verifying.abort();
+    reloading.abort();
     match failed {
         Some(failure) => Err(failure),
         None => stopped.and(closed),

@@ -13,6 +13,7 @@ mod gateway;
 mod health;
 mod lifecycle;
 mod metrics;
+mod reload;
 #[cfg(test)]
 mod stub;
 mod supervisor;

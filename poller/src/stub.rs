@@ -42,6 +42,8 @@ pub struct Stub {
     pub withheld: Vec<String>,
     /// Whether the store answers.
     pub unreachable: bool,
+    /// Whether it takes for ever over its figures.
+    pub counts_for_ever: bool,
     /// How a submit fails.
     pub submit_error: Option<ServiceError>,
     /// Submits so far.
@@ -250,6 +252,9 @@ impl Queries for Stub {
 
     async fn stats(&self, _: Millis, _: i64, _: i64) -> StoreResult<StoreStats> {
         self.reach()?;
+        if self.counts_for_ever {
+            std::future::pending::<()>().await;
+        }
         Ok(StoreStats::default())
     }
 

@@ -17,19 +17,29 @@ const STALE: Duration = Duration::from_secs(30);
 /// through the drain, which is no reason to be killed.
 pub async fn attend(daemon: Daemon) {
     tell(&[NotifyState::Ready, NotifyState::Status("ready")]);
-    let mut status = tokio::time::interval(STATUS_EVERY);
+    let mut ticks = tokio::time::interval(STATUS_EVERY);
     // systemd kills after the whole interval; half of it is what its manual advises.
     let watched = sd_notify::watchdog_enabled().map(|interval| interval / 2);
     let mut alive = tokio::time::interval(watched.unwrap_or(STATUS_EVERY).max(Duration::from_millis(10)));
     loop {
         tokio::select! {
             _ = alive.tick(), if watched.is_some() => feed(&daemon.health),
-            _ = status.tick(), if !daemon.shutdown.is_draining() => {
-                let figures = daemon.metrics.figures(daemon.clock.now_ms());
-                tell(&[NotifyState::Status(&line(&figures, daemon.health.polls()))]);
-            }
+            _ = ticks.tick(), if !daemon.shutdown.is_draining() => tell(&[NotifyState::Status(&status(&daemon))]),
         }
     }
+}
+
+/// Says that the configuration is being read again.
+pub fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now, NotifyState::Status("reloading")]),
+        Err(error) => tracing::debug!(%error, "the service manager cannot be told"),
+    }
+}
+
+/// Says that it was, and what became of it.
+pub fn reloaded(daemon: &Daemon) {
+    tell(&[NotifyState::Ready, NotifyState::Status(&status(daemon))]);
 }
 
 /// Says that the drain has begun.
@@ -41,6 +51,15 @@ pub fn stopping() {
 fn feed(health: &Health) {
     if health.is_live() {
         tell(&[NotifyState::Watchdog]);
+    }
+}
+
+/// How it stands. Of a configuration that is not in effect it says only that: a reason may take many lines.
+fn status(daemon: &Daemon) -> String {
+    let line = line(&daemon.metrics.figures(daemon.clock.now_ms()), daemon.health.polls());
+    match daemon.live.last_reload().error {
+        None => line,
+        Some(_) => format!("{line}; the configuration was changed and is not in effect, see the log"),
     }
 }
 

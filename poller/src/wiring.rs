@@ -55,19 +55,26 @@ pub struct Configuration {
 
 /// Reads and checks both files.
 pub fn load(origins: &Origins) -> std::result::Result<Configuration, ConfigError> {
-    let environment = Environment::of_process();
-    let directory = PathBuf::from(".");
     let source = Source {
         explicit: origins.extensions_config.clone(),
-        environment: environment.clone(),
-        directory: directory.clone(),
+        environment: Environment::of_process(),
+        directory: PathBuf::from("."),
     };
     let extensions = source.load()?;
-    let options =
-        LoadOptions { path: origins.config.clone(), directory, environment, overrides: origins.overrides.clone() };
-    let loaded = Settings::load(&options)?;
+    let loaded = settings(origins)?;
     config::check(&loaded.settings, &extensions)?;
     Ok(Configuration { settings: loaded.settings, extensions, warnings: loaded.warnings, source })
+}
+
+/// Reads and checks `config.yaml`.
+pub fn settings(origins: &Origins) -> std::result::Result<config::Loaded, ConfigError> {
+    let options = LoadOptions {
+        path: origins.config.clone(),
+        directory: PathBuf::from("."),
+        environment: Environment::of_process(),
+        overrides: origins.overrides.clone(),
+    };
+    Settings::load(&options)
 }
 
 /// The effective configuration, secrets masked.
@@ -137,6 +144,11 @@ impl Backing {
         }
     }
 
+    /// Shows what the store's statements cost; nothing where there are none.
+    pub fn register_metrics(&self, registry: &prometheus::Registry) -> std::result::Result<(), prometheus::Error> {
+        self.sql.as_ref().map_or(Ok(()), |sql| sql.register_metrics(registry))
+    }
+
     /// What the processes on this store share; nothing where there can be only one.
     pub fn shared(&self) -> Option<Arc<dyn SharedState>> {
         self.sql.clone().map(|sql| -> Arc<dyn SharedState> { Arc::new(sql) })
@@ -195,6 +207,7 @@ pub async fn start(
     let Configuration { settings, extensions, source, .. } = configuration;
     let state_dir = settings.server.state_dir.clone();
     create(&state_dir, "server.state_dir")?;
+    backing.register_metrics(metrics).map_err(anyhow::Error::from)?;
     let sessions = upstream::Metrics::register(metrics, extensions).map_err(anyhow::Error::from)?;
     let guard = std::env::current_exe().ok().map(|program| upstream::guard::Guard::new(program, [crate::GUARD]));
     let factory = Factory::new(&upstream::Options {

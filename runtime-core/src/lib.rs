@@ -11,6 +11,7 @@ pub mod config;
 pub mod contract;
 pub mod credentials;
 pub mod driver;
+pub mod metrics;
 pub mod runtime;
 pub mod service;
 pub mod store;

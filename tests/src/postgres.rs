@@ -235,7 +235,7 @@ impl Server {
 }
 
 /// A directory with the server's programs, from the search path or from where Debian keeps them; the newest there.
-fn find_programs() -> Option<PathBuf> {
+pub fn find_programs() -> Option<PathBuf> {
     let complete = |directory: &Path| ["initdb", "postgres"].iter().all(|name| directory.join(name).is_file());
     let path = std::env::var_os("PATH").unwrap_or_default();
     // What lies on the path may be a link to one of several versions.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 /// The rooms of `runtime-core`, and those each may use beside itself (docs/ARCHITECTURE.md).
 const LAYERS: &[(&str, &[&str])] = &[
     ("clock", &[]),
+    ("metrics", &[]),
     ("task", &["clock"]),
     ("contract", &["task"]),
     ("config", &["task"]),

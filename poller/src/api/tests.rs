@@ -318,3 +318,16 @@ async fn events_stream_from_behind_the_last_id_until_the_drain() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn a_scrape_does_not_wait_for_the_stores_figures_35() {
+    let client = Client::new(Stub { counts_for_ever: true, ..Stub::default() });
+    let daemon = client.daemon.clone();
+    let refreshing = tokio::spawn(async move {
+        daemon.metrics.refresh(daemon.queries, daemon.clock, daemon.policy, daemon.shutdown).await;
+    });
+    tokio::task::yield_now().await;
+    let page = text(client.get("/metrics").await).await;
+    assert!(page.contains("mcp_taskd_store_stats_timestamp_seconds 0\n"), "not read yet: {page}");
+    refreshing.abort();
+}

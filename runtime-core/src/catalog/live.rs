@@ -55,6 +55,8 @@ pub struct Live {
     open: Open,
     shared: Shared,
     state: Mutex<State>,
+    /// Why `config.yaml` as it is now is not in effect, as of when it was last read again.
+    settings_error: Mutex<Option<String>>,
     /// Held by whoever takes a file in.
     reloading: tokio::sync::Mutex<()>,
     metrics: Metrics,
@@ -93,6 +95,7 @@ impl Live {
             catalog: Catalog::new(extensions, &upstreams, &settings),
             shared: Shared::new(shared),
             state: Mutex::new(State { in_effect: extensions.signature.clone(), refused: None, error: None }),
+            settings_error: Mutex::default(),
             reloading: tokio::sync::Mutex::default(),
             source,
             settings,
@@ -141,7 +144,20 @@ impl Live {
 
     /// How the last reload went.
     pub fn last_reload(&self) -> Reload {
-        Reload { error: self.state().error.clone() }
+        let errors = [self.settings_error().clone(), self.state().error.clone()];
+        let errors: Vec<String> = errors.into_iter().flatten().collect();
+        Reload { error: (!errors.is_empty()).then(|| errors.join("; ")) }
+    }
+
+    /// Takes note of what came of reading `config.yaml` again, which is in effect from a start only.
+    pub fn reread_settings(&self, read: Result<(), ConfigError>) {
+        *self.settings_error() = read.err().map(|error| error.0);
+        self.tell();
+    }
+
+    /// Looks now whether the file has changed, or another process has reset the tools.
+    pub async fn follow(&self) {
+        self.refresh().await;
     }
 
     /// The servers as the file has them, secrets masked.
@@ -223,14 +239,14 @@ impl Live {
         match taken {
             Ok(()) => {
                 *state = State { in_effect: signature, refused: None, error: None };
-                self.metrics.succeeded();
             }
             Err(error) => {
                 tracing::error!(%error, "the extensions file cannot be used; what it said before stays in effect");
                 (state.refused, state.error) = (signature, Some(error.0));
-                self.metrics.failed();
             }
         }
+        drop(state);
+        self.tell();
     }
 
     async fn read(&self) -> Result<Option<Content>, ConfigError> {
@@ -267,6 +283,18 @@ impl Live {
         }
         tracing::info!(path = %content.path.display(), servers = extensions.servers.len(), "extensions reloaded");
         Ok(())
+    }
+
+    /// Shows in the metrics how it stands.
+    fn tell(&self) {
+        match self.last_reload().error {
+            None => self.metrics.succeeded(),
+            Some(_) => self.metrics.failed(),
+        }
+    }
+
+    fn settings_error(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.settings_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {

@@ -1,19 +1,37 @@
 //! The process's environment as a value, so that tests never touch the real one.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Environment variables, as they were when read.
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// The process's own; what is no Unicode is left out.
+    /// The process's own, and the credentials that systemd hands it; what is no Unicode is left out.
     pub fn of_process() -> Self {
-        Self(
-            std::env::vars_os()
-                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-                .collect(),
-        )
+        let variables = std::env::vars_os();
+        let variables: Self =
+            variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
+        variables.with_credentials()
+    }
+
+    /// Adds a variable for each file of `$CREDENTIALS_DIRECTORY` (systemd's `LoadCredential=`) that is named like one, less
+    /// the line break at its end; a variable that is set stays. So a secret is named in the configuration as it always is,
+    /// and is no part of the environment that stdio servers inherit.
+    fn with_credentials(mut self) -> Self {
+        let Some(folder) = self.non_empty("CREDENTIALS_DIRECTORY").map(ToOwned::to_owned) else { return self };
+        let files = std::fs::read_dir(Path::new(&folder)).into_iter().flatten().flatten();
+        for file in files {
+            let Ok(name) = file.file_name().into_string() else { continue };
+            if !is_variable(&name) || self.0.contains_key(&name) {
+                continue;
+            }
+            if let Ok(text) = std::fs::read_to_string(file.path()) {
+                self.0.insert(name, text.trim_end_matches(['\r', '\n']).to_owned());
+            }
+        }
+        self
     }
 
     /// A variable's value.
@@ -56,11 +74,13 @@ impl std::fmt::Debug for Environment {
 
 /// The variable that `text` names, where it is wholly `$NAME` (77).
 pub(super) fn reference(text: &str) -> Option<&str> {
-    let name = text.strip_prefix('$')?;
+    text.strip_prefix('$').filter(|name| is_variable(name))
+}
+
+fn is_variable(name: &str) -> bool {
     let mut bytes = name.bytes();
-    let first = bytes.next()?;
-    ((first.is_ascii_alphabetic() || first == b'_') && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
-        .then_some(name)
+    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 #[cfg(test)]
@@ -78,6 +98,24 @@ mod tests {
         assert_eq!(twin(&[theirs]), Some(("DEER_FLOW_KEY".into(), "b".into())));
         assert_eq!(twin(&[("MCP_TASKD_KEY", ""), theirs]), Some(("DEER_FLOW_KEY".into(), "b".into())));
         assert_eq!(twin(&[]), None);
+    }
+
+    #[test]
+    fn credentials_are_variables_and_those_that_are_set_win() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [("TOKEN", "from a file\n"), ("SET", "from a file"), ("not-a-name", "x"), ("EMPTY", "")] {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        std::fs::create_dir(folder.path().join("FOLDER")).unwrap();
+        let folder = folder.path().to_str().unwrap();
+        let environment: Environment = [("CREDENTIALS_DIRECTORY", folder), ("SET", "before")].into_iter().collect();
+        let environment = environment.with_credentials();
+        assert_eq!(environment.get("TOKEN"), Some("from a file"));
+        assert_eq!(environment.get("SET"), Some("before"));
+        assert_eq!(environment.get("EMPTY"), Some(""));
+        assert_eq!(environment.get("not-a-name").or(environment.get("FOLDER")), None);
+        let gone: Environment = [("CREDENTIALS_DIRECTORY", "/nowhere")].into_iter().collect();
+        assert_eq!(gone.with_credentials().get("TOKEN"), None);
     }
 
     #[test]

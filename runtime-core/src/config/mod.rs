@@ -3,6 +3,7 @@
 mod auth;
 mod callers;
 mod canonical;
+mod changes;
 mod check;
 mod credentials;
 mod drift;

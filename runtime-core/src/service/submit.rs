@@ -235,7 +235,7 @@ impl Service {
             handle.at = context.now();
             match self.store.record_submitted(&handle).await {
                 Ok(Recorded::Done { task, kept }) => {
-                    self.metrics.rows_written.with_label_values(&["submit"]).inc();
+                    self.metrics.recorded();
                     self.worker.announce(&intent.id);
                     let record = recorded(intent, &task, handle.at);
                     if kept {
@@ -299,8 +299,10 @@ impl Service {
                 }
                 Ok(Some(task)) if task.lease_owner.is_none() => {
                     let why = "The process that submitted the task lost its lease before the answer was recorded";
-                    match self.store.close_freed_intent(&self.unknown_write(&task.tracked, why)).await {
+                    let write = self.unknown_write(&task.tracked, why);
+                    match self.store.close_freed_intent(&write).await {
                         Ok(true) => {
+                            self.metrics.emitted(&write.change.events);
                             self.worker.announce(&intent.id);
                             self.compensate(intent, remote_id).await;
                             return Err(unknown(why));

@@ -299,6 +299,10 @@ pub struct StoreStats {
     pub active: i64,
     /// Rows that were given back because they cannot be decoded, up to 100.
     pub quarantined: Vec<Quarantined>,
+    /// How much the store takes on disk: SQLite's file, or PostgreSQL's tables and indexes of tasks and events.
+    pub size_bytes: i64,
+    /// How much of that SQLite has left of deleted rows, and takes first for new ones; 0 on PostgreSQL, which does not tell.
+    pub free_bytes: i64,
     /// How large SQLite's write-ahead log is, which a reader that stays open lets grow (FAILURES 16); 0 where there is none.
     pub log_bytes: i64,
 }

@@ -16,6 +16,18 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// Every kind there is: no task emits anything before it is submitted.
+    pub const ALL: [Self; 8] = [
+        Self::Status(Status::Submitted),
+        Self::Status(Status::Working),
+        Self::Status(Status::InputRequired),
+        Self::Status(Status::Completed),
+        Self::Status(Status::Failed),
+        Self::Status(Status::Cancelled),
+        Self::TrackingDegraded,
+        Self::TrackingRecovered,
+    ];
+
     /// The name used in `task_events.kind`.
     pub const fn as_str(self) -> &'static str {
         match self {

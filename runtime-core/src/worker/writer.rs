@@ -74,8 +74,9 @@ impl Writer {
         let results = self.apply(worker, &orders).await;
         for (order, result) in orders.into_iter().zip(results) {
             if let Written::Done(_) = result {
-                let statement = order.write.change.kind.as_str();
-                self.context.metrics.rows_written.with_label_values(&[statement]).inc();
+                let change = &order.write.change;
+                self.context.metrics.rows_written.with_label_values(&[change.kind.as_str()]).inc();
+                self.context.metrics.emitted(&change.events);
             }
             // The actor is gone only when the process is about to end.
             let _ = self.messages.send(Message::Written { order: Box::new(order), result });

@@ -2,6 +2,7 @@
 
 mod agents;
 mod authentication;
+mod backup;
 mod callers;
 mod catalogue;
 mod churn;
@@ -11,6 +12,7 @@ mod databases;
 mod fleet;
 mod interceptors;
 mod kills;
+mod metrics;
 mod oauth;
 mod personal;
 mod polling;

@@ -6,6 +6,7 @@ mod bench;
 mod cancel;
 mod claims;
 mod corrupt;
+mod figures;
 mod intents;
 mod keys;
 mod migrations;

@@ -1,28 +1,24 @@
-//! How reloads of the extensions file go (METRICS).
+//! How reloads of the configuration go (METRICS).
 
-use prometheus::{Gauge, IntGauge, Registry};
+use prometheus::Registry;
 
 use crate::clock::{Clock as _, SystemClock};
 
-#[derive(Debug, Clone)]
-pub(super) struct Metrics {
-    successful: IntGauge,
-    succeeded_at: Gauge,
+crate::families! {
+    /// How it stands with what the files say.
+    pub(super) struct Metrics {
+        /// 1 while what the configuration files said when they were last looked at is in effect, else 0.
+        successful: IntGauge = "config_last_reload_successful";
+        /// When the configuration files were last found in effect, or put into effect.
+        succeeded_at: Gauge = "config_last_reload_success_timestamp_seconds";
+    }
 }
 
 impl Metrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let successful = IntGauge::new(
-            "mcp_taskd_config_last_reload_successful",
-            "1 while what the extensions file says is in effect, 0 while it cannot be used.",
-        )?;
-        let succeeded_at = Gauge::new(
-            "mcp_taskd_config_last_reload_success_timestamp_seconds",
-            "When the extensions file was last put into effect.",
-        )?;
-        registry.register(Box::new(successful.clone()))?;
-        registry.register(Box::new(succeeded_at.clone()))?;
-        Ok(Self { successful, succeeded_at })
+        let metrics = Self::build()?;
+        metrics.add_to(registry)?;
+        Ok(metrics)
     }
 
     pub(super) fn succeeded(&self) {

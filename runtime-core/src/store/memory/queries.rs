@@ -82,6 +82,8 @@ impl Queries for MemoryStore {
             active: Status::ALL.into_iter().filter(|status| !status.is_terminal()).map(count).sum(),
             // Nothing is decoded here, so nothing can be wrong with it.
             quarantined: Vec::new(),
+            size_bytes: 0,
+            free_bytes: 0,
             log_bytes: 0,
         })
     }

@@ -7,6 +7,7 @@ use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Row as _};
 
+use super::metrics::{Counted, Metrics};
 use super::postgres::Postgres;
 use super::sqlite::Sqlite;
 use super::statements::{Catalogue, Dialect, Sql};
@@ -148,6 +149,7 @@ pub(super) type Follow<'a> = dyn Fn(&[SqlRow]) -> Result<Option<String>> + Sync 
 pub(super) struct Engine {
     database: Database,
     catalogue: Catalogue,
+    metrics: Metrics,
 }
 
 #[derive(Debug)]
@@ -157,16 +159,29 @@ pub(super) enum Database {
 }
 
 impl Engine {
-    pub(super) fn new(database: Database) -> Self {
+    pub(super) fn new(database: Database, metrics: Metrics) -> Self {
         let dialect = match &database {
             Database::Sqlite(_) => Dialect::Sqlite,
             Database::Postgres(_) => Dialect::Postgres,
         };
-        Self { database, catalogue: Catalogue::new(dialect) }
+        Self { database, catalogue: Catalogue::new(dialect), metrics }
     }
 
     pub(super) fn database(&self) -> &Database {
         &self.database
+    }
+
+    /// What is counted of its statements.
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// How many connections there are.
+    pub(super) fn connections(&self) -> Counted {
+        match &self.database {
+            Database::Sqlite(sqlite) => sqlite.connections(),
+            Database::Postgres(postgres) => postgres.connections(),
+        }
     }
 
     /// A statement's text on this engine.
@@ -191,15 +206,21 @@ impl Engine {
         debug_assert_eq!(signature(values), template.parameters, "{}", template.name);
         let mut retries = 0;
         loop {
+            let mut attempt = self.metrics.attempt(sql);
             let answer = match &self.database {
                 Database::Sqlite(sqlite) => match follow {
-                    None => sqlite.fetch(lane, self.text(sql), values).await,
+                    None => sqlite.fetch(lane, self.text(sql), values, &mut attempt).await,
                     Some(follow) => {
-                        sqlite.fetch_following(self.text(sql), values, self.text(Sql::InsertEvents), follow).await
+                        let events = self.text(Sql::InsertEvents);
+                        sqlite.fetch_following(self.text(sql), values, events, follow, &mut attempt).await
                     }
                 },
-                Database::Postgres(postgres) => postgres.fetch(lane, self.text(sql), values).await,
+                Database::Postgres(postgres) => postgres.fetch(lane, self.text(sql), values, &mut attempt).await,
             };
+            drop(attempt);
+            if let Err(failed) = &answer {
+                self.metrics.failed(sql, failed.kind);
+            }
             match answer {
                 Err(failed) if failed.retry && retries < RETRIES => {
                     retries += 1;

@@ -5,6 +5,7 @@ mod input;
 mod intents;
 mod keys;
 mod leases;
+mod metrics;
 mod migrate;
 mod notify;
 mod pooler;
@@ -23,9 +24,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::{Database, Engine};
+use metrics::Metrics;
 use statements::Sql;
 
-use super::Result;
+use super::{Result, StoreError, StoreErrorKind};
 
 /// A store in a SQL database.
 ///
@@ -41,7 +43,7 @@ impl SqlStore {
     /// Opens a SQLite file, making it where there is none. The schema is left to [`SqlStore::migrate`].
     pub async fn connect_sqlite(path: impl AsRef<Path>) -> Result<Self> {
         let sqlite = sqlite::Sqlite::connect(path.as_ref()).await?;
-        Ok(Self { engine: Arc::new(Engine::new(Database::Sqlite(sqlite))) })
+        Self::new(Database::Sqlite(sqlite))
     }
 
     /// Connects to PostgreSQL; beside `max_connections`, two are kept for heartbeats and, by whoever listens or wakes, two for
@@ -51,7 +53,22 @@ impl SqlStore {
     /// wake-ups; it must take the startup parameters `options` and `extra_float_digits`, or ignore them.
     pub async fn connect_postgres(url: &str, max_connections: u32) -> Result<Self> {
         let postgres = postgres::Postgres::connect(url, max_connections).await?;
-        Ok(Self { engine: Arc::new(Engine::new(Database::Postgres(postgres))) })
+        Self::new(Database::Postgres(postgres))
+    }
+
+    fn new(database: Database) -> Result<Self> {
+        let metrics =
+            Metrics::new().map_err(|error| StoreError::new(StoreErrorKind::Schema, "metrics", error.to_string()))?;
+        Ok(Self { engine: Arc::new(Engine::new(database, metrics)) })
+    }
+
+    /// Shows in `registry` what its statements cost, how they fail, and how many connections there are.
+    ///
+    /// # Errors
+    ///
+    /// Where metrics of these names are registered already.
+    pub fn register_metrics(&self, registry: &prometheus::Registry) -> prometheus::Result<()> {
+        self.engine.metrics().register(registry, Arc::clone(&self.engine))
     }
 
     /// Brings the schema up to date; returns the names of the migrations that were applied.

@@ -11,6 +11,7 @@ use sqlx::{Connection as _, Executor as _, Row as _};
 use tokio::time::{Instant, timeout};
 
 use super::engine::{Failed, Lane, SqlRow, Value, postgres_query};
+use super::metrics::{Attempt, Counted};
 use super::notify::Wire;
 use super::pooler;
 use crate::store::{StoreError, StoreErrorKind};
@@ -142,6 +143,11 @@ impl Postgres {
         Ok(setting.parse().ok().filter(|ms| *ms > 0).map(Duration::from_millis))
     }
 
+    /// How many connections there are, less those for wake-ups.
+    pub(super) fn connections(&self) -> Counted {
+        Counted::of([&self.pool, &self.pulse])
+    }
+
     pub(super) fn wakeups(&self) -> &Wire {
         &self.wakeups
     }
@@ -154,8 +160,15 @@ impl Postgres {
 
     /// Runs one statement, which is its own transaction, until the server is ready for the next one: rows come before the
     /// commit, and only then is it known.
-    pub(super) async fn fetch(&self, lane: Lane, sql: Arc<str>, values: &[Value<'_>]) -> Result<Vec<SqlRow>, Failed> {
+    pub(super) async fn fetch(
+        &self,
+        lane: Lane,
+        sql: Arc<str>,
+        values: &[Value<'_>],
+        attempt: &mut Attempt<'_>,
+    ) -> Result<Vec<SqlRow>, Failed> {
         let mut lent = Lent(Some(self.connection(lane).await?));
+        attempt.acquired();
         match timeout(self.patience, self.run(lent.connection()?, sql, values)).await {
             Ok(Ok(rows)) => {
                 lent.give_back();

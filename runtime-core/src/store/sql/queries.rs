@@ -93,6 +93,7 @@ impl Queries for SqlStore {
         let degraded = self.engine.fetch(Lane::Read, Sql::CountDegraded, &[degraded_after.into(), cap.into()]).await?;
         let due = self.engine.fetch(Lane::Read, Sql::CountDue, &[now.into(), cap.into()]).await?;
         let workers = self.engine.fetch(Lane::Read, Sql::CountWorkers, &[]).await?;
+        let bytes = self.engine.fetch(Lane::Read, Sql::CountBytes, &[]).await?;
 
         let counted = tasks.iter().map(labelled).collect::<Result<Vec<_>>>()?;
         let count = |status: Status| counted.iter().find(|(label, _)| label == status.as_str()).map_or(0, |(_, n)| *n);
@@ -106,6 +107,8 @@ impl Queries for SqlStore {
             workers_polling: only(&workers)?.int("polling")?,
             active,
             quarantined: self.quarantined(now).await?,
+            size_bytes: only(&bytes)?.int("total")?,
+            free_bytes: only(&bytes)?.int("free")?,
             log_bytes: match self.engine.database() {
                 Database::Sqlite(sqlite) => sqlite.log_bytes(),
                 Database::Postgres(_) => 0,

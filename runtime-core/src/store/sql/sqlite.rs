@@ -9,6 +9,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePo
 use sqlx::{Connection as _, Executor as _};
 
 use super::engine::{Failed, Follow, Lane, SqlRow, Value, sqlite_query};
+use super::metrics::{Attempt, Counted};
 use crate::store::wakeup::Channel;
 use crate::store::{StoreError, StoreErrorKind};
 
@@ -102,6 +103,11 @@ impl Sqlite {
         std::fs::metadata(path).map_or(0, |metadata| i64::try_from(metadata.len()).unwrap_or(i64::MAX))
     }
 
+    /// How many connections there are.
+    pub(super) fn connections(&self) -> Counted {
+        Counted::of([&self.writer, &self.readers])
+    }
+
     /// Wake-ups within this process: other processes on the file tick.
     pub(super) fn wakeups(&self) -> &Channel {
         &self.wakeups
@@ -113,12 +119,19 @@ impl Sqlite {
     }
 
     /// Runs one statement; a single statement that writes takes the write lock as it begins.
-    pub(super) async fn fetch(&self, lane: Lane, sql: Arc<str>, values: &[Value<'_>]) -> Result<Vec<SqlRow>, Failed> {
+    pub(super) async fn fetch(
+        &self,
+        lane: Lane,
+        sql: Arc<str>,
+        values: &[Value<'_>],
+        attempt: &mut Attempt<'_>,
+    ) -> Result<Vec<SqlRow>, Failed> {
         let pool = if lane == Lane::Read { &self.readers } else { &self.writer };
         if lane != Lane::Read {
             self.in_place()?;
         }
         let mut connection = pool.acquire().await.map_err(|error| acquire(&error))?;
+        attempt.acquired();
         let rows = sqlite_query(sql, values).fetch_all(&mut *connection).await;
         rows.map(neutral).map_err(|error| classify(&error, lane))
     }
@@ -130,9 +143,11 @@ impl Sqlite {
         values: &[Value<'_>],
         insert_events: Arc<str>,
         follow: &Follow<'_>,
+        attempt: &mut Attempt<'_>,
     ) -> Result<Vec<SqlRow>, Failed> {
         self.in_place()?;
         let mut connection = self.writer().await?;
+        attempt.acquired();
         let run = async {
             let failed = |error: sqlx::Error| classify(&error, Lane::Write);
             let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
@@ -224,6 +239,8 @@ pub(super) fn classify(error: &sqlx::Error, lane: Lane) -> Failed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::sql::metrics::Metrics;
+    use crate::store::sql::statements::Sql;
 
     #[tokio::test]
     async fn a_file_that_is_no_database_is_not_waited_for() {
@@ -241,7 +258,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tasks.db");
         let sqlite = Sqlite::connect(&path).await.unwrap();
-        let write = || sqlite.fetch(Lane::Write, "CREATE TABLE IF NOT EXISTS t (a INTEGER)".into(), &[]);
+        let metrics = Metrics::new().unwrap();
+        let write = async || {
+            let create = "CREATE TABLE IF NOT EXISTS t (a INTEGER)".into();
+            sqlite.fetch(Lane::Write, create, &[], &mut metrics.attempt(Sql::Ping)).await
+        };
         write().await.unwrap();
         std::fs::rename(&path, directory.path().join("elsewhere.db")).unwrap();
         let failed = write().await.unwrap_err();

@@ -60,6 +60,7 @@ catalogue! {
     Register, Heartbeat, Workers, MarkDead, FreeDead, CorrectTasks, CorrectLeases, DeleteDead, Ended, PruneEvents, PruneTasks,
     ClaimPolls, ClaimCancels, Quarantine, Owned, LoadOwned, Apply, InsertEvents, Inspect,
     InsertIntent, FindByKey, RecordSubmitted, DiscardIntent, IsTracked, RequestCancel, MakeDue,
+    CountBytes,
     FindTask, TasksOfThread, TasksOfUser, TasksInStatus, TasksActive, Tasks,
     EventsOfTask, EventsOfThread, EventsOfUser, Events, News,
     CountTasks, CountDegraded, CountDue, FindQuarantined, CountWorkers, Ping, SchemaVersion, Generation, NextGeneration,

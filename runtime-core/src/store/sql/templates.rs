@@ -334,6 +334,15 @@ impl Sql {
                 "SELECT count(*) AS total, CAST(coalesce(sum(polls), 0) AS BIGINT) AS polling FROM workers
                 WHERE live = 1 AND lease_expires_at > {now_ms}",
             ),
+            // The sizes of files: neither engine reads a row for it.
+            Self::CountBytes => Template::split(
+                "count_bytes",
+                "",
+                "SELECT page_count * page_size AS total, freelist_count * page_size AS free
+                FROM pragma_page_count(), pragma_page_size(), pragma_freelist_count()",
+                "SELECT pg_total_relation_size('mcp_tasks') + pg_total_relation_size('task_events') AS total,
+                    CAST(0 AS BIGINT) AS free",
+            ),
             // A standby answers SELECT 1 gladly, and can do nothing for us (FAILURES 22).
             Self::Ping => Template::split(
                 "ping",

@@ -27,6 +27,9 @@ use crate::upstream::{CallError, CallErrorKind, Options, Scope};
 /// How long a server may take over `server/discover` before it is also greeted the old way.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What systemd tells the daemon, and no child of it: where its secrets are, and how to speak for it.
+const OF_THE_SERVICE: [&str; 4] = ["CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"];
+
 const UNKNOWN: u8 = 0;
 const MODERN: u8 = 1;
 const LEGACY: u8 = 2;
@@ -173,6 +176,9 @@ impl Launch {
     async fn command(&self, scope: Option<&Scope>) -> Result<Command, CallError> {
         let mut command = Command::new(&self.command);
         command.args(&self.args);
+        for name in OF_THE_SERVICE {
+            command.env_remove(name);
+        }
         let mut directory = self.cwd.clone();
         if let Some(scope) = scope {
             let workspace = self.workspaces.join(workspace_name(scope));
@@ -244,4 +250,20 @@ async fn make_private(path: &Path) -> std::io::Result<()> {
     #[cfg(unix)]
     builder.mode(0o700);
     builder.create(path).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_is_not_told_where_the_daemons_secrets_are() {
+        let env = BTreeMap::from([("WATCHDOG_USEC".to_owned(), "its own".to_owned().into())]);
+        let launch = Launch::new("s", "server", &[], &env, None, &Options::new("unused"));
+        let command = launch.command(None).await.unwrap();
+        let given = |name: &str| command.as_std().get_envs().find(|(known, _)| *known == name).map(|(_, value)| value);
+        assert_eq!(given("CREDENTIALS_DIRECTORY"), Some(None), "not inherited");
+        assert_eq!(given("NOTIFY_SOCKET"), Some(None));
+        assert_eq!(given("WATCHDOG_USEC"), Some(Some("its own".as_ref())), "what is configured wins (104)");
+    }
 }

@@ -123,7 +123,7 @@ impl Actor {
             }
             Effect::Recorded(task, kept) => {
                 self.held.remove(&id);
-                self.context.metrics.rows_written.with_label_values(&["submit"]).inc();
+                self.context.metrics.recorded();
                 let _ = self.context.changes.send(Arc::clone(&id));
                 if kept {
                     self.hold(*task);
