@@ -293,7 +293,7 @@ impl Tools for Discovered {
     }
 
     fn last_find(&self, name: &str) -> Option<Arc<Tool>> {
-        self.0.last_view().find(name).cloned()
+        self.live.last_view().find(name).cloned()
     }
 
     async fn problems(&self) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Users' own connections over REST (BEHAVIOURS 124, 126).
 
-use axum::extract::FromRequest as _;
+use axum::extract::{FromRequest as _, Request, State};
+use axum::response::Response;
 use http::Method;
 use serde_json::{Value, json};
 

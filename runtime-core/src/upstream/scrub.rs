@@ -89,13 +89,6 @@ impl Scrubber {
         Self { fixed, recent: other.recent.clone().or(self.recent) }
     }
 
-    /// The same, and what `other` takes out.
-    pub(super) fn with(self, other: &Self) -> Self {
-        let mut secrets: Vec<SecretString> = self.0.iter().chain(other.0.iter()).cloned().collect();
-        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose_secret().len()));
-        Self(secrets.into())
-    }
-
     /// `text` with every credential replaced.
     pub(super) fn scrub(&self, text: &str) -> String {
         let mut text = text.to_owned();
