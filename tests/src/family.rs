@@ -1,6 +1,6 @@
 //! Which processes another one has started, by `/proc`.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 /// A process.
 #[derive(Debug, Clone, Copy)]
@@ -23,9 +23,9 @@ fn processes() -> Vec<Process> {
 }
 
 /// What runs and was started by `of`, or by what it has started.
-pub fn descendants(of: u32) -> HashSet<u32> {
+pub fn descendants(of: u32) -> BTreeSet<u32> {
     let running: Vec<_> = processes().into_iter().filter(|process| !process.has_ended).collect();
-    let mut found = HashSet::from([of]);
+    let mut found = BTreeSet::from([of]);
     loop {
         let is_new = |process: &&Process| found.contains(&process.parent) && !found.contains(&process.pid);
         let more: Vec<_> = running.iter().filter(is_new).map(|process| process.pid).collect();
@@ -39,7 +39,7 @@ pub fn descendants(of: u32) -> HashSet<u32> {
 }
 
 /// Whether none of them runs.
-pub fn are_gone(family: &HashSet<u32>) -> bool {
+pub fn are_gone(family: &BTreeSet<u32>) -> bool {
     processes().iter().all(|process| process.has_ended || !family.contains(&process.pid))
 }
 

@@ -1,6 +1,6 @@
 //! What becomes of a server's processes when the daemon ends.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use mcp_taskd_tests::daemon::{Daemon, Site};
@@ -14,7 +14,7 @@ use serde_json::json;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A daemon with a task on a stdio server that `script` starts, and that server's processes.
-async fn serving(script: &str) -> (Site, Daemon, HashSet<u32>) {
+async fn serving(script: &str) -> (Site, Daemon, BTreeSet<u32>) {
     let fake = env!("CARGO_BIN_EXE_fake-mcp");
     let more = json!({"type": "stdio", "command": "sh", "args": ["-c", script, "sh", fake, "--stdio"]});
     let site = Site::new(env!("CARGO_BIN_EXE_taskd-under-test")).server_with("reports", "", false, more);
@@ -39,12 +39,12 @@ async fn a_daemon_that_stops_leaves_no_process_of_its_servers_behind() {
 }
 
 /// The process that ends the others when the daemon is killed.
-fn guard_among(family: &HashSet<u32>) -> HashSet<u32> {
+fn guard_among(family: &BTreeSet<u32>) -> BTreeSet<u32> {
     let is_guard = |pid: &&u32| {
         let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         command.contains("guard-processes")
     };
-    let guard: HashSet<u32> = family.iter().filter(is_guard).copied().collect();
+    let guard: BTreeSet<u32> = family.iter().filter(is_guard).copied().collect();
     assert_eq!(guard.len(), 1, "{family:?}");
     guard
 }

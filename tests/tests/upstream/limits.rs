@@ -19,7 +19,7 @@ async fn task_calls_have_a_limit_of_their_own_on_every_transport_109() {
     ];
     for mut server in transports {
         server["task_toolsets"] = json!([toolset]);
-        for (configured, submit, status) in [(json!(null), 45.0, 30.0), (json!(2.5), 2.5, 2.5)] {
+        for (configured, submit, status) in [(json!(null), 45_000, 30_000), (json!(2.5), 2_500, 2_500)] {
             server["tool_call_timeout"] = configured;
             let extensions = extensions(&json!({"s": server}));
             let upstreams = build(&extensions, &Options::new(Path::new("unused"))).unwrap();
@@ -27,7 +27,7 @@ async fn task_calls_have_a_limit_of_their_own_on_every_transport_109() {
                 extensions.servers.values().map(|config| (config.clone(), upstreams.find("s").unwrap().clone()));
             let routes = Routes::new(known, 8);
             let route = routes.find("s").unwrap();
-            let limits = [route.submit_deadline, route.call_deadline].map(|limit| limit.as_secs_f64());
+            let limits = [route.submit_deadline, route.call_deadline].map(|limit| limit.as_millis());
             assert_eq!(limits, [submit, status], "{server}");
             assert_eq!(
                 extensions.servers["s"].session_init_timeout,
