@@ -84,6 +84,8 @@ async fn a_database_that_crashes_and_comes_back_loses_nothing_22_23() {
     until("it is not ready", || async { !daemon.api.is_ready().await }).await;
     let live = daemon.api.request(reqwest::Method::GET, "/livez", None, None).await;
     assert!(live.is_ok(), "liveness does not ask the database: {live:?}");
+    let failed = async || daemon.api.count("db_errors_total", &[("kind", "unavailable")]).await;
+    until("a scrape, which needs no database, tells of failed statements (35)", || async { failed().await > 0 }).await;
     // Past the lease: what is answered meanwhile waits, and nothing is called any more.
     tokio::time::sleep(Duration::from_secs(7)).await;
     let polls = || fake.state.core.truths().iter().map(|truth| truth.polls).sum::<u64>();

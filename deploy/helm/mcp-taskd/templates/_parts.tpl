@@ -29,7 +29,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 config.yaml: |
 {{ include "mcp-taskd.config" . | indent 2 }}
 extensions_config.json: |
-{{ .Values.extensions | mustToPrettyJson | indent 2 }}
+{{ ternary (toString .Values.extensions | trim) (.Values.extensions | mustToPrettyJson) (kindIs "string" .Values.extensions) | indent 2 }}
 {{- end -}}
 
 {{- /* What the daemon and the migration have in common. */ -}}
