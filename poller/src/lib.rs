@@ -14,6 +14,8 @@ mod health;
 mod lifecycle;
 mod metrics;
 #[cfg(test)]
+mod snapshot;
+#[cfg(test)]
 mod stub;
 mod supervisor;
 mod telemetry;

@@ -12,7 +12,7 @@ use mcp_taskd_core::runtime;
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
 use mcp_taskd_core::store::{SharedState, SharedStore, StoreError, StoreErrorKind};
-use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Factory, Scope, ToolCall};
+use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Factory, Scope, ToolCall, Upstreams};
 use secrecy::ExposeSecret as _;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -57,10 +57,15 @@ pub fn load(origins: &Origins) -> std::result::Result<Configuration, ConfigError
         environment: environment.clone(),
         directory: directory.clone(),
     };
-    let extensions = source.load()?;
+    let extensions = source.load();
     let options =
         LoadOptions { path: origins.config.clone(), directory, environment, overrides: origins.overrides.clone() };
-    let loaded = Settings::load(&options)?;
+    // Whoever mends both files wants to know of both.
+    let (loaded, extensions) = match (Settings::load(&options), extensions) {
+        (Ok(loaded), Ok(extensions)) => (loaded, extensions),
+        (Err(one), Err(other)) => return Err(one.and(other)),
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
     config::check(&loaded.settings, &extensions)?;
     Ok(Configuration { settings: loaded.settings, extensions, warnings: loaded.warnings, source })
 }
@@ -76,6 +81,17 @@ pub fn show(configuration: &Configuration) -> serde_json::Value {
 /// The JSON Schema of `config.yaml`.
 pub fn schema() -> serde_json::Value {
     config::json_schema()
+}
+
+/// The JSON Schema of `extensions_config.json`.
+pub fn extensions_schema() -> serde_json::Value {
+    config::extensions_schema()
+}
+
+/// The enabled servers, none of them connected yet; for a look from outside the daemon.
+pub fn upstreams(configuration: &Configuration) -> std::result::Result<Upstreams, ConfigError> {
+    let options = upstream::Options::new(&configuration.settings.server.state_dir);
+    upstream::build(&configuration.extensions, &options)
 }
 
 /// A connected store, and what only its owner does with it.

@@ -1,7 +1,10 @@
 //! The command line (INTERFACE, Commands): data on standard output, diagnostics on standard error.
 
+mod doctor;
+mod events;
 mod local;
 mod output;
+mod reference;
 mod remote;
 mod run;
 mod source;
@@ -104,6 +107,8 @@ pub enum Command {
     /// Sees to the database's schema
     #[command(subcommand)]
     Migrate(MigrateCommand),
+    /// Looks for what may be wrong: configuration, store, clocks, servers
+    Doctor(doctor::Doctor),
     /// Looks at the workers of the fleet
     #[command(subcommand)]
     Workers(WorkersCommand),
@@ -119,7 +124,11 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
     /// Writes the manual page
-    Man,
+    Man {
+        /// Of this command, such as `tasks watch`
+        #[arg(value_name = "COMMAND")]
+        command: Vec<String>,
+    },
 }
 
 /// `config`.
@@ -127,8 +136,22 @@ pub enum Command {
 pub enum ConfigCommand {
     /// The effective configuration, secrets masked
     Show,
-    /// The JSON Schema of config.yaml
-    Schema,
+    /// The JSON Schema of a configuration file
+    Schema {
+        /// Which file
+        #[arg(value_enum, default_value_t)]
+        file: ConfigFile,
+    },
+}
+
+/// A configuration file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ConfigFile {
+    /// config.yaml
+    #[default]
+    Config,
+    /// extensions_config.json
+    Extensions,
 }
 
 /// `migrate`.
@@ -175,23 +198,9 @@ pub enum TasksCommand {
 #[derive(Debug, Subcommand)]
 pub enum EventsCommand {
     /// Events, oldest first
-    List {
-        /// Where to ask
-        #[command(flatten)]
-        server: Server,
-        /// Whose
-        #[command(flatten)]
-        narrow: Narrow,
-        /// Only events after this sequence
-        #[arg(long, value_name = "SEQUENCE", default_value_t = 0)]
-        after: i64,
-        /// How many at most
-        #[arg(long, default_value_t = 1_000)]
-        limit: u32,
-        /// How to print
-        #[arg(long, value_enum, default_value_t)]
-        output: Format,
-    },
+    List(events::List),
+    /// Sends events once more, one JSON object a line, to whoever lost its place
+    Replay(events::Replay),
 }
 
 /// Where to ask: a daemon, or the configured store.
