@@ -5,12 +5,104 @@ use axum::response::Response;
 use http::StatusCode;
 use mcp_taskd_core::catalog::ResetScope;
 use mcp_taskd_core::config::edit::{Change, EditError, Refused};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::openapi::{Param, Routes, operation};
 use super::problem::Problem;
 use super::query::Params;
 use super::thread::json as answer;
 use super::{AdminCaller, Api, body};
+
+/// The routes of this room.
+pub fn routes(routes: Routes) -> Routes {
+    let described = |id, summary| operation(id, "admin", summary).answers::<Shown>(200, "The servers, secrets masked.");
+    let changes = |id, summary| {
+        let after_restart = "Writes also what takes effect only after a restart.";
+        described(id, summary)
+            .about("Secrets that are sent as `***` stay as they are.")
+            .takes([Param::query("after_restart", after_restart, json!({ "type": "boolean" }))])
+            .problem(400, &["invalid_configuration", "invalid_request"])
+            .problem(409, &["restart_required", "configuration_unreadable"])
+            .problem(413, &["payload_too_large"])
+            .problem(500, &["configuration_not_written"])
+    };
+    let shows = |id, summary| described(id, summary).problem(409, &["configuration_unreadable"]);
+    routes
+        .get("/api/mcp/config", show, shows("getServers", "The MCP servers' configuration"))
+        .put("/api/mcp/config", replace, changes("replaceServers", "Replaces all servers").body::<Shown>())
+        .patch(
+            "/api/mcp/config",
+            switch,
+            changes("switchServer", "Switches a server on or off").body::<Switch>().problem(404, &["not_found"]),
+        )
+        .put("/api/mcp/config/server", put, changes("putServer", "Adds or replaces a server").body::<Put>())
+        .delete(
+            "/api/mcp/config/server/{server_name}",
+            remove,
+            changes("removeServer", "Removes a server").problem(404, &["not_found"]),
+        )
+        .get("/api/mcp/servers", show, shows("getServersByOlderName", "The same as `/api/mcp/config`"))
+        .put(
+            "/api/mcp/servers",
+            replace_servers,
+            changes("replaceServersByOlderName", "The same as `/api/mcp/config`").body::<Map<String, Value>>(),
+        )
+        .post(
+            "/api/mcp/cache/reset",
+            reset,
+            operation("resetCache", "admin", "Has every server asked for its tools again")
+                .body::<Reset>()
+                .answers::<WasReset>(200, "It is reset.")
+                .problem(400, &["invalid_request"])
+                .problem(413, &["payload_too_large"]),
+        )
+}
+
+/// Servers by name, as in `extensions_config.json`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Servers", deny_unknown_fields)]
+struct Shown {
+    mcp_servers: Map<String, Value>,
+}
+
+/// A switch of a server.
+#[derive(JsonSchema)]
+#[schemars(rename = "SwitchServer", deny_unknown_fields)]
+#[expect(dead_code, reason = "its fields are read by the schema")]
+struct Switch {
+    server_name: String,
+    enabled: bool,
+}
+
+/// A server and its definition.
+#[derive(JsonSchema)]
+#[schemars(rename = "PutServer", deny_unknown_fields)]
+#[expect(dead_code, reason = "its fields are read by the schema")]
+struct Put {
+    server_name: String,
+    server: Map<String, Value>,
+}
+
+/// How far a reset goes.
+#[derive(JsonSchema)]
+#[schemars(rename = "ResetCache", deny_unknown_fields)]
+#[expect(dead_code, reason = "its fields are read by the schema")]
+struct Reset {
+    /// `shared_config` for every process on the store, `process` for this one.
+    #[schemars(extend("enum" = ["shared_config", "process", null]))]
+    scope: Option<String>,
+}
+
+/// How far a reset went.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "CacheReset")]
+struct WasReset {
+    success: bool,
+    scope: &'static str,
+    message: &'static str,
+}
 
 /// A JSON object, its members in the order they were sent in.
 pub struct Document(Map<String, Value>);
@@ -142,7 +234,7 @@ pub async fn reset(State(api): State<Api>, admin: AdminCaller, mut body: Documen
         ResetScope::SharedConfig => "every process on this store asks its servers for their tools again",
         ResetScope::Process => "this process asks its servers for their tools again",
     };
-    Ok(answer(StatusCode::OK, &json!({"success": true, "scope": reached.as_str(), "message": message})))
+    Ok(answer(StatusCode::OK, &WasReset { success: true, scope: reached.as_str(), message }))
 }
 
 async fn edit(api: &Api, admin: &AdminCaller, params: &Params, change: Change) -> Result<Response, Problem> {
