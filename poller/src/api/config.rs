@@ -53,7 +53,7 @@ pub fn routes(routes: Routes) -> Routes {
             "/api/mcp/cache/reset",
             reset,
             operation("resetCache", "admin", "Has every server asked for its tools again")
-                .body::<Reset>()
+                .optional_body::<Reset>()
                 .answers::<WasReset>(200, "It is reset.")
                 .problem(400, &["invalid_request"])
                 .problem(413, &["payload_too_large"]),
@@ -104,25 +104,40 @@ struct WasReset {
     message: &'static str,
 }
 
-/// A JSON object, its members in the order they were sent in.
+/// A JSON object, its members in the order they were sent in. A body that is not there is none: it must not mean "no servers".
 pub struct Document(Map<String, Value>);
 
 impl<S: Sync> FromRequest<S> for Document {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        Self::parse(&body::read(request).await?)
+    }
+}
+
+/// A JSON object, an empty one where there is no body.
+pub struct OptionalDocument(Document);
+
+impl<S: Sync> FromRequest<S> for OptionalDocument {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         let bytes = body::read(request).await?;
         if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Ok(Self(Map::new()));
+            return Ok(Self(Document(Map::new())));
         }
-        serde_json::from_slice(&bytes).map(Self).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            Problem::invalid(format!("the body must be a JSON object; it is not at line {line}, column {column}"))
-        })
+        Document::parse(&bytes).map(Self)
     }
 }
 
 impl Document {
+    fn parse(bytes: &[u8]) -> Result<Self, Problem> {
+        serde_json::from_slice(bytes).map(Self).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            Problem::invalid(format!("the body must be a JSON object; it is not at line {line}, column {column}"))
+        })
+    }
+
     /// The fields there are, and no others.
     fn only(&self, fields: &[&str]) -> Result<(), Problem> {
         match self.0.keys().find(|key| !fields.contains(&key.as_str())) {
@@ -220,7 +235,11 @@ pub async fn remove(
 }
 
 /// `POST /api/mcp/cache/reset`: every server is asked for its tools again (97).
-pub async fn reset(State(api): State<Api>, admin: AdminCaller, mut body: Document) -> Result<Response, Problem> {
+pub async fn reset(
+    State(api): State<Api>,
+    admin: AdminCaller,
+    OptionalDocument(mut body): OptionalDocument,
+) -> Result<Response, Problem> {
     body.only(&["scope"])?;
     let scope = match body.take("scope").unwrap_or(Value::Null) {
         Value::Null => ResetScope::SharedConfig,

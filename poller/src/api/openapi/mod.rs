@@ -17,33 +17,44 @@ pub use viewer::routes;
 use super::problem::ProblemBody;
 
 /// A document that grows by operations.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Document {
     paths: Map<String, Value>,
-    generator: SchemaGenerator,
+    schemas: Schemas,
 }
 
-impl Default for Document {
+/// Schemas of what is sent, where an absent value is null, and of what is read, where it may be left out.
+#[derive(Debug)]
+struct Schemas {
+    sent: SchemaGenerator,
+    read: SchemaGenerator,
+}
+
+impl Default for Schemas {
     fn default() -> Self {
-        let settings = SchemaSettings::draft2020_12().for_serialize().with(|settings| {
+        let settings = SchemaSettings::draft2020_12().with(|settings| {
             settings.definitions_path = "/components/schemas".into();
             settings.meta_schema = None;
         });
-        Self { paths: Map::new(), generator: settings.into_generator() }
+        Self {
+            sent: settings.clone().for_serialize().into_generator(),
+            read: settings.for_deserialize().into_generator(),
+        }
     }
 }
 
 impl Document {
     /// Adds what a method of a path does.
     pub fn add(&mut self, method: &http::Method, path: &str, operation: Operation) {
-        let members = operation.document(path, &mut self.generator);
+        let members = operation.document(path, &mut self.schemas);
         self.paths.entry(path).or_insert_with(|| json!({}))[method.as_str().to_ascii_lowercase()] = members;
     }
 
     /// The whole of it.
     pub fn finish(mut self) -> Value {
-        self.generator.subschema_for::<ProblemBody>();
-        let mut schemas = self.generator.take_definitions(true);
+        self.schemas.sent.subschema_for::<ProblemBody>();
+        let mut schemas = self.schemas.read.take_definitions(true);
+        schemas.extend(self.schemas.sent.take_definitions(true));
         schemas.sort_keys();
         self.paths.sort_keys();
         json!({

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
+use super::Schemas;
 use crate::api::problem;
 
 /// A parameter of the query or a header.
@@ -43,7 +44,7 @@ pub struct Operation {
     summary: &'static str,
     about: &'static str,
     params: Vec<Param>,
-    body: Option<Schema>,
+    body: Option<(Schema, bool)>,
     answers: BTreeMap<u16, Answer>,
     /// Codes of problems by status.
     problems: BTreeMap<u16, Vec<&'static str>>,
@@ -81,7 +82,13 @@ impl Operation {
     /// Takes a JSON body.
     #[must_use]
     pub fn body<T: JsonSchema>(self) -> Self {
-        Self { body: Some(Box::new(|generator| generator.subschema_for::<T>().to_value())), ..self }
+        Self { body: Some((Box::new(|generator| generator.subschema_for::<T>().to_value()), true)), ..self }
+    }
+
+    /// Takes a JSON body, or none.
+    #[must_use]
+    pub fn optional_body<T: JsonSchema>(self) -> Self {
+        Self { body: Some((Box::new(|generator| generator.subschema_for::<T>().to_value()), false)), ..self }
     }
 
     /// Answers JSON.
@@ -126,7 +133,7 @@ impl Operation {
     }
 
     /// The operation object.
-    pub(super) fn document(self, path: &str, generator: &mut SchemaGenerator) -> Value {
+    pub(super) fn document(self, path: &str, schemas: &mut Schemas) -> Value {
         let in_path = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
         let mut params: Vec<Value> = in_path.map(in_path_schema).collect();
         params.extend(self.params.into_iter().map(|param| {
@@ -136,7 +143,7 @@ impl Operation {
         for (status, answer) in self.answers {
             let mut response = json!({ "description": answer.about });
             for (media_type, schema) in answer.content {
-                response["content"][media_type] = json!({ "schema": schema(generator) });
+                response["content"][media_type] = json!({ "schema": schema(&mut schemas.sent) });
             }
             for (name, about) in answer.headers {
                 response["headers"][name] = json!({ "description": about, "schema": { "type": "string" } });
@@ -157,9 +164,9 @@ impl Operation {
         if !self.about.is_empty() {
             document["description"] = self.about.into();
         }
-        if let Some(body) = self.body {
-            let content = json!({ "application/json": { "schema": body(generator) } });
-            document["requestBody"] = json!({ "required": true, "content": content });
+        if let Some((body, required)) = self.body {
+            let content = json!({ "application/json": { "schema": body(&mut schemas.read) } });
+            document["requestBody"] = json!({ "required": required, "content": content });
         }
         document
     }
