@@ -19,6 +19,7 @@ mod snapshot;
 mod stub;
 mod supervisor;
 mod telemetry;
+mod trace;
 mod view;
 mod wiring;
 

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::daemon::{Tasks, Tools};
 use crate::exit::{Failure, Result};
 use crate::health::{Lease, Pulse};
+use crate::trace::Tracing;
 
 /// What is left of the grace period for closing sessions and connections after the drain.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -175,6 +176,7 @@ pub struct Runtime {
     /// Whether the worker's lease is certain.
     pub lease: Option<Lease>,
     core: runtime::Runtime,
+    tracing: Option<Tracing>,
     grace: Duration,
 }
 
@@ -192,7 +194,10 @@ pub async fn start(
     let state_dir = settings.server.state_dir.clone();
     create(&state_dir, "server.state_dir")?;
     let sessions = upstream::Metrics::register(metrics, extensions).map_err(anyhow::Error::from)?;
-    let factory = Factory::new(&upstream::Options { metrics: Some(sessions), ..upstream::Options::new(&state_dir) })?;
+    let tracing = Tracing::start().map_err(|error| error.context("OTEL_EXPORTER_OTLP_…"))?;
+    let layer = tracing.as_ref().map(Tracing::layer).unwrap_or_default();
+    let factory =
+        Factory::new(&upstream::Options { metrics: Some(sessions), layer, ..upstream::Options::new(&state_dir) })?;
     let options = LiveOptions { source: source.clone(), settings: settings.clone(), shared: backing.shared() };
     let live = Arc::new(Live::new(extensions, factory, options, metrics)?);
     let upstreams = live.upstreams();
@@ -220,6 +225,7 @@ pub async fn start(
         pulse: Some(Box::new(move || worker.since_beat())),
         lease: Some(Box::new(move || leased.is_leased())),
         core,
+        tracing,
         grace,
     })
 }
@@ -229,6 +235,9 @@ impl Runtime {
     pub async fn drain(self) {
         self.core.shutdown(self.grace).await;
         self.live.close().await;
+        if let Some(tracing) = self.tracing {
+            tracing.stop().await;
+        }
     }
 }
 
@@ -276,7 +285,8 @@ impl Tools for Discovered {
         };
         // An ordinary call has no deadline of the daemon's own but for `tool_call_timeout` on stdio (109), which the
         // transport sees to.
-        let call = ToolCall { tool: &tool.raw_name, arguments, meta: &[], headers: &[], scope, deadline: None };
+        let call =
+            ToolCall { tool: &tool.raw_name, arguments, meta: &[], headers: &[], scope, task: None, deadline: None };
         let result = upstream.call_tool(call).await?;
         Ok(without_credentials(result, |text| upstream.scrub(text)))
     }

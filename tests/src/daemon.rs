@@ -150,6 +150,7 @@ impl Site {
             name: name.to_owned(),
             program: self.program.clone(),
             arguments,
+            variables: Vec::new(),
             folder: self.path().to_owned(),
             log: self.path().join(format!("{name}.log")),
             lives: 0,
@@ -247,6 +248,7 @@ pub struct Daemon {
     name: String,
     program: PathBuf,
     arguments: Vec<String>,
+    variables: Vec<(String, String)>,
     folder: PathBuf,
     log: PathBuf,
     lives: u32,
@@ -262,6 +264,7 @@ impl Daemon {
             name: "unconfigured".to_owned(),
             program: program.into(),
             arguments: vec!["--set".to_owned(), format!("server.listen=127.0.0.1:{port}")],
+            variables: Vec::new(),
             folder: folder.to_owned(),
             log: folder.with_extension("log"),
             lives: 0,
@@ -276,13 +279,25 @@ impl Daemon {
         self
     }
 
+    /// Adds a variable to its environment.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Starts it; it need not be ready yet.
     pub fn spawn(&mut self) {
         assert!(self.child.is_none(), "{} runs already", self.name);
         let log = std::fs::File::options().create(true).append(true).open(&self.log).expect("a log");
         let mut command = plain(&self.program, &self.folder);
         self.lives += 1;
-        command.args(&self.arguments).env(LIFE, self.life()).stdout(Stdio::null()).stderr(log);
+        command
+            .args(&self.arguments)
+            .envs(self.variables.iter().cloned())
+            .env(LIFE, self.life())
+            .stdout(Stdio::null())
+            .stderr(log);
         self.child = Some(command.spawn().expect("a process"));
     }
 

@@ -46,7 +46,7 @@ pub struct Global {
     /// Sets a key of the configuration, such as mcp_tasks.lease_seconds=30; may be repeated
     #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = parse_override)]
     overrides: Vec<(String, String)>,
-    /// How log lines look [default: pretty on a terminal, else json]
+    /// How log lines look [default: pretty on a terminal, journald where systemd reads them, else json]
     #[arg(long, global = true, value_enum)]
     log_format: Option<LogFormat>,
 }

@@ -169,7 +169,8 @@ impl Service {
             scope: &intent.scope,
             arguments: &intent.submit.arguments,
             // The row's id, not the caller's key: two users may use the same one, and after a refusal the same caller may.
-            idempotency_key: &intent.id,
+            task_id: &intent.id,
+            again: false,
         };
         let result = match self.driver.submit(call).await {
             Ok(remote_task_id) => self.record(&intent, remote_task_id, started).await,
@@ -200,7 +201,8 @@ impl Service {
             Err(_) => "refused",
         };
         self.metrics.tasks_submitted.with_label_values(&[&intent.binding.server_name, outcome]).inc();
-        tracing::info!(task.id = %intent.id, server = %intent.binding.server_name, outcome, "submit ended");
+        let server = &*intent.binding.server_name;
+        tracing::info!(task.id = %intent.id, server, worker = %intent.worker, outcome, "submit ended");
         result
     }
 
@@ -355,7 +357,7 @@ impl Service {
         }
         let mut pause = Duration::from_millis(200);
         for _ in 0..COMPENSATIONS {
-            match self.driver.cancel(&intent.binding, &intent.scope, remote_id).await {
+            match self.driver.cancel(&intent.id, &intent.binding, &intent.scope, remote_id).await {
                 CancelReading::Ended(_) => {
                     tracing::warn!(task.id = %intent.id, "a remote task that could not be tracked was cancelled");
                     return;

@@ -56,6 +56,8 @@ pub struct ToolCall<'a> {
     pub headers: &'a [(HeaderName, HeaderValue)],
     /// On whose behalf.
     pub scope: &'a Scope,
+    /// The task that it is about; none of an ordinary call.
+    pub task: Option<About<'a>>,
     /// The call's own deadline, apart from bringing a session up: every call of a task has one. The transport's own rule
     /// where `None`.
     pub deadline: Option<Duration>,
@@ -64,6 +66,43 @@ pub struct ToolCall<'a> {
 impl ToolCall<'_> {
     fn of_task(&self) -> bool {
         self.deadline.is_some()
+    }
+}
+
+/// What a call has to do with a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct About<'a> {
+    /// The daemon's id of the task.
+    pub task_id: &'a str,
+    /// What the call is for.
+    pub purpose: Purpose,
+}
+
+/// What a call about a task is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Starts it.
+    Submit,
+    /// Starts it once more, because nobody knows what became of the first call.
+    Resubmit,
+    /// Asks how it stands.
+    Status,
+    /// Cancels it.
+    Cancel,
+    /// Answers what it asked.
+    Input,
+}
+
+impl Purpose {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Submit => "submit",
+            Self::Resubmit => "resubmit",
+            Self::Status => "status",
+            Self::Cancel => "cancel",
+            Self::Input => "input",
+        }
     }
 }
 
@@ -84,6 +123,21 @@ pub enum CallErrorKind {
     Rpc,
     /// An interceptor refused the call, or could not be asked; the call was not sent (139).
     Intercepted,
+}
+
+impl CallErrorKind {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Timeout => "timeout",
+            Self::Transport => "transport",
+            Self::Auth => "auth",
+            Self::Protocol => "protocol",
+            Self::Rpc => "rpc",
+            Self::Intercepted => "intercepted",
+        }
+    }
 }
 
 /// A failed call. The message carries no credential that was sent (148).
@@ -166,13 +220,42 @@ pub struct Options {
     pub metrics: Option<Metrics>,
     /// Interceptors of the program's own; they see a call after those of `mcpInterceptors`.
     pub interceptors: Interceptors,
+    /// What the program puts around each server's transport, behind all interceptors.
+    pub layer: Layer,
+}
+
+type Wrap = dyn Fn(&ServerConfig, SharedUpstream) -> SharedUpstream + Send + Sync;
+
+/// Something around a server's transport that sees the calls which are really sent, such as tracing; nothing by default.
+#[derive(Clone, Default)]
+pub struct Layer(Option<Arc<Wrap>>);
+
+impl Layer {
+    /// A layer that `wrap` puts around each server as it is opened.
+    pub fn new(wrap: impl Fn(&ServerConfig, SharedUpstream) -> SharedUpstream + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(wrap)))
+    }
+
+    fn around(&self, server: &ServerConfig, upstream: SharedUpstream) -> SharedUpstream {
+        match &self.0 {
+            Some(wrap) => wrap(server, upstream),
+            None => upstream,
+        }
+    }
+}
+
+impl std::fmt::Debug for Layer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Layer").field(&self.0.is_some()).finish()
+    }
 }
 
 impl Options {
     /// The daemon's own bounds, and no metrics.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
         let interceptors = Interceptors::default();
-        Self { state_dir: state_dir.into(), max_stdio_sessions: 256, metrics: None, interceptors }
+        let state_dir = state_dir.into();
+        Self { state_dir, max_stdio_sessions: 256, metrics: None, interceptors, layer: Layer::default() }
     }
 }
 
@@ -242,7 +325,8 @@ impl Factory {
             }
         }
         interceptors.extend(self.options.interceptors.of(&server.name));
-        Ok(Chain::wrap(&server.name, self.transport(server)?, interceptors))
+        let transport = self.options.layer.around(server, self.transport(server)?);
+        Ok(Chain::wrap(&server.name, transport, interceptors))
     }
 
     fn transport(&self, server: &ServerConfig) -> Result<SharedUpstream, ConfigError> {

@@ -135,7 +135,7 @@ async fn poll(context: &Context, task: &Tracked) -> Done {
 
 async fn cancel(context: &Context, task: &Tracked, expiring: bool) -> Done {
     let remote_id = task.remote_task_id.as_deref().unwrap_or_default();
-    match context.driver.cancel(&task.binding, &scope_of(task), remote_id).await {
+    match context.driver.cancel(&task.id, &task.binding, &scope_of(task), remote_id).await {
         CancelReading::Ended(snapshot) => decided(task.on_cancel_answer(*snapshot, context.now())),
         CancelReading::Failure(failure) => {
             (if expiring { Job::Expire } else { Job::Cancel }).done(context, task, failure)
@@ -170,7 +170,8 @@ async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
     };
     let started = context.now();
     let scope = scope_of(task);
-    let call = SubmitCall { binding: &task.binding, scope: &scope, arguments: &arguments, idempotency_key: &task.id };
+    let (binding, task_id) = (&*task.binding, &*task.id);
+    let call = SubmitCall { binding, scope: &scope, arguments: &arguments, task_id, again: true };
     match context.driver.submit(call).await {
         Ok(remote_task_id) => {
             let handle = NewHandle {
@@ -200,7 +201,7 @@ async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
 async fn cancel_orphan(context: &Context, task: &Tracked, scope: &Scope, remote_id: &str) {
     match context.store.is_tracked(&task.binding.server_name, remote_id).await {
         Ok(true) => {}
-        Ok(false) => match context.driver.cancel(&task.binding, scope, remote_id).await {
+        Ok(false) => match context.driver.cancel(&task.id, &task.binding, scope, remote_id).await {
             CancelReading::Ended(_) => tracing::warn!(task.id = %task.id, "a refused handle was cancelled"),
             CancelReading::Failure(failure) => {
                 tracing::error!(task.id = %task.id, error = %failure.message, "an orphan may run on the server");

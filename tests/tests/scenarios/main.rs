@@ -4,15 +4,18 @@ mod agents;
 mod cli;
 mod configuration;
 mod databases;
+mod doctor;
 mod fleet;
 mod interceptors;
 mod kills;
+mod logs;
 mod polling;
 mod servers;
 mod shutdown;
 mod startup;
 mod stdio;
 mod supervisor;
+mod traces;
 
 use mcp_taskd_tests::audit;
 use mcp_taskd_tests::daemon::Site;
