@@ -64,7 +64,7 @@ pub fn load(origins: &Origins) -> std::result::Result<Configuration, ConfigError
     // Whoever mends both files wants to know of both.
     let (loaded, extensions) = match (Settings::load(&options), extensions) {
         (Ok(loaded), Ok(extensions)) => (loaded, extensions),
-        (Err(one), Err(other)) => return Err(one.and(other)),
+        (Err(one), Err(other)) => return Err(one.and(&other)),
         (Err(error), _) | (_, Err(error)) => return Err(error),
     };
     config::check(&loaded.settings, &extensions)?;

@@ -52,7 +52,7 @@ impl ConfigError {
 
     /// Both errors, where there are two.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn and(self, other: &Self) -> Self {
         Self(format!("{self}\n{other}"))
     }
 }

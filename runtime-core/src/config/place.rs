@@ -58,16 +58,15 @@ impl From<ConfigError> for Mistake {
     }
 }
 
-/// All that is wrong with `text`, each with the line that it is in.
+/// All that is wrong with `text`, from its top to its end, each with the line that it is in; what is in no line comes last.
 pub(super) fn refusal(mistakes: &[Mistake], text: &str) -> ConfigError {
-    let mut said: Vec<String> = mistakes
-        .iter()
-        .take(MAX_MISTAKES)
-        .map(|mistake| {
-            let shown = mistake.place.and_then(|place| excerpt(text, place)).unwrap_or_default();
-            format!("{}{shown}", mistake.said)
-        })
-        .collect();
+    let mut sorted: Vec<&Mistake> = mistakes.iter().collect();
+    sorted.sort_by_key(|mistake| mistake.place.map_or((usize::MAX, 0), |place| (place.line, place.column)));
+    let tell = |mistake: &Mistake| {
+        let shown = mistake.place.and_then(|place| excerpt(text, place)).unwrap_or_default();
+        format!("{}{shown}", mistake.said)
+    };
+    let mut said: Vec<String> = sorted.into_iter().take(MAX_MISTAKES).map(tell).collect();
     if mistakes.len() > MAX_MISTAKES {
         said.push(format!("and {} more", mistakes.len() - MAX_MISTAKES));
     }

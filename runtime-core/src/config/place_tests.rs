@@ -52,6 +52,9 @@ fn a_long_line_is_cut_around_the_mark() {
 fn mistakes_are_told_together_up_to_a_number() {
     let mistakes = |count: usize| -> Vec<Mistake> { (0..count).map(|at| Mistake::new("f", None, at)).collect() };
     assert_eq!(refusal(&mistakes(2), "").0, "f: 0\nf: 1");
+    let at = |line| Mistake::new("f", Some(Place { line, column: 1 }), "x");
+    let sorted = refusal(&[Mistake::new("f", None, "y"), at(2), at(1)], "a\nb\n");
+    assert_eq!(sorted.summary(), "f, line 1, column 1: x; f, line 2, column 1: x; f: y");
     let many = refusal(&mistakes(25), "").0;
     assert!(many.ends_with("f: 19\nand 5 more"), "{many}");
 }

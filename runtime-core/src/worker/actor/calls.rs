@@ -106,7 +106,7 @@ impl Actor {
         // Once an outage, not once a call.
         match (closed, breaker.is_closed()) {
             (true, false) => {
-                tracing::warn!(server, reason = breaker.reason(), "the server does not answer as it should")
+                tracing::warn!(server, reason = breaker.reason(), "the server does not answer as it should");
             }
             (false, true) => tracing::info!(server, "the server answers again"),
             _ => {}
