@@ -15,9 +15,12 @@ mod lifecycle;
 mod metrics;
 mod reload;
 #[cfg(test)]
+mod snapshot;
+#[cfg(test)]
 mod stub;
 mod supervisor;
 mod telemetry;
+mod trace;
 mod view;
 mod wiring;
 

@@ -2,10 +2,13 @@
 //!
 //! Users never see the remote id, tool names, lease fields or a user id; operators see some of them.
 
+use std::collections::BTreeMap;
+
 use mcp_taskd_core::clock::Millis;
 use mcp_taskd_core::store::{EventRecord, StoreStats, WorkerRecord};
 use mcp_taskd_core::task::limits::{PUBLIC_ERROR_MAX_CHARS, clip};
 use mcp_taskd_core::task::{Json, Policy, Status, TaskRecord};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
@@ -21,12 +24,16 @@ pub fn rfc3339(at: Millis) -> String {
 }
 
 /// A task in a list.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Task")]
 pub struct Item<'a> {
     task_id: &'a str,
     task_name: &'a str,
+    #[schemars(schema_with = "status_schema")]
     status: Status,
+    #[schemars(schema_with = "time_schema")]
     created_at: String,
+    #[schemars(schema_with = "time_schema")]
     updated_at: String,
     error: Option<String>,
     tracking_degraded: bool,
@@ -34,12 +41,15 @@ pub struct Item<'a> {
 }
 
 /// A task on its own.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "TaskDetail")]
 pub struct Detail<'a> {
     #[serde(flatten)]
     item: Item<'a>,
     server_name: &'a str,
+    #[schemars(schema_with = "maybe_time_schema")]
     last_polled_at: Option<String>,
+    #[schemars(schema_with = "maybe_time_schema")]
     next_poll_at: Option<String>,
     last_poll_error: Option<String>,
     last_cancel_error: Option<String>,
@@ -49,17 +59,23 @@ pub struct Detail<'a> {
     notification_status: &'static str,
     notification_error: Option<String>,
     notification_attempt_count: i64,
+    /// Whatever the server answered, exactly.
+    #[schemars(with = "serde_json::Value")]
     result: Option<&'a Json>,
     result_preview: Option<&'a str>,
     result_truncated: bool,
+    #[schemars(with = "serde_json::Value")]
     result_artifact: Option<&'a Json>,
+    #[schemars(with = "serde_json::Value")]
     input_required: Option<&'a Json>,
     error_code: Option<&'a str>,
+    #[schemars(schema_with = "maybe_time_schema")]
     completed_at: Option<String>,
 }
 
-/// What only operators see.
-#[derive(Debug, Serialize)]
+/// A task with what only operators see.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Operator{T}")]
 pub struct Operator<'a, T> {
     #[serde(flatten)]
     task: T,
@@ -129,12 +145,13 @@ fn operator<T>(record: &TaskRecord, task: T) -> Operator<'_, T> {
 }
 
 /// An event, as `events list` and server-sent events show it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Event<'a> {
     sequence: i64,
     task_id: &'a str,
     kind: &'a str,
     status: &'a str,
+    #[schemars(schema_with = "time_schema")]
     created_at: String,
 }
 
@@ -151,7 +168,7 @@ pub fn event(event: &EventRecord) -> Event<'_> {
 
 /// A worker, for operators.
 #[expect(clippy::struct_field_names, reason = "the JSON's names")]
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Worker<'a> {
     worker_id: &'a str,
     host: &'a str,
@@ -161,7 +178,9 @@ pub struct Worker<'a> {
     live: bool,
     polls: bool,
     held: i64,
+    #[schemars(schema_with = "time_schema")]
     started_at: String,
+    #[schemars(schema_with = "time_schema")]
     lease_expires_at: String,
     lease_seconds: f64,
     heartbeat_count: i64,
@@ -186,24 +205,63 @@ pub fn worker(worker: &WorkerRecord) -> Worker<'_> {
 }
 
 /// The figures of a store, for operators.
-pub fn stats(stats: &StoreStats) -> serde_json::Value {
-    let counts = |pairs: &[(String, i64)]| {
-        serde_json::Value::Object(pairs.iter().map(|(name, count)| (name.clone(), (*count).into())).collect())
-    };
-    serde_json::json!({
-        "tasks": counts(&stats.tasks),
-        "active": stats.active,
-        "degraded": counts(&stats.degraded),
-        "due": stats.due,
-        "oldest_due_at": stats.oldest_due_at.map(rfc3339),
-        "workers_live": stats.workers_live,
-        "workers_polling": stats.workers_polling,
-        "quarantined": stats.quarantined.iter().map(|row| serde_json::json!({
-            "task_id": row.task_id,
-            "column": row.column,
-            "reason": public_error(Some(&row.reason)),
-        })).collect::<Vec<_>>(),
-    })
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Stats {
+    /// Tasks by status.
+    tasks: BTreeMap<String, i64>,
+    active: i64,
+    /// Tasks whose tracking is degraded, by server.
+    degraded: BTreeMap<String, i64>,
+    due: i64,
+    #[schemars(schema_with = "maybe_time_schema")]
+    oldest_due_at: Option<String>,
+    workers_live: i64,
+    workers_polling: i64,
+    /// Rows that cannot be read, at most 100 of them.
+    quarantined: Vec<Quarantined>,
+}
+
+/// A row that cannot be read.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Quarantined {
+    task_id: String,
+    column: String,
+    reason: Option<String>,
+}
+
+/// The figures of a store.
+pub fn stats(stats: &StoreStats) -> Stats {
+    Stats {
+        tasks: stats.tasks.iter().cloned().collect(),
+        active: stats.active,
+        degraded: stats.degraded.iter().cloned().collect(),
+        due: stats.due,
+        oldest_due_at: stats.oldest_due_at.map(rfc3339),
+        workers_live: stats.workers_live,
+        workers_polling: stats.workers_polling,
+        quarantined: stats
+            .quarantined
+            .iter()
+            .map(|row| Quarantined {
+                task_id: row.task_id.clone(),
+                column: row.column.clone(),
+                reason: public_error(Some(&row.reason)),
+            })
+            .collect(),
+    }
+}
+
+/// A status.
+pub fn status_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": Status::ALL.map(Status::as_str) })
+}
+
+fn time_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "format": "date-time" })
+}
+
+fn maybe_time_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": ["string", "null"], "format": "date-time" })
 }
 
 /// The exact text of anything that serialises.

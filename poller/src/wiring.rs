@@ -17,7 +17,9 @@ use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
 use mcp_taskd_core::store::{ApiKeys, SharedState, SharedStore, StoreError, StoreErrorKind, TokenChains};
 use mcp_taskd_core::upstream::oauth::ChainStore;
-use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Connections, Factory, Scope, SharedUpstream, ToolCall};
+use mcp_taskd_core::upstream::{
+    self, CallError, CallErrorKind, Connections, Factory, Scope, SharedUpstream, ToolCall, Upstreams,
+};
 use secrecy::ExposeSecret as _;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -25,6 +27,7 @@ use tokio::sync::watch;
 use crate::daemon::{Tasks, Tools};
 use crate::exit::{Failure, Result};
 use crate::health::{Lease, Pulse};
+use crate::trace::Tracing;
 
 /// What is left of the grace period for closing sessions and connections after the drain.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -60,8 +63,12 @@ pub fn load(origins: &Origins) -> std::result::Result<Configuration, ConfigError
         environment: Environment::of_process(),
         directory: PathBuf::from("."),
     };
-    let extensions = source.load()?;
-    let loaded = settings(origins)?;
+    // Whoever mends both files wants to know of both.
+    let (loaded, extensions) = match (settings(origins), source.load()) {
+        (Ok(loaded), Ok(extensions)) => (loaded, extensions),
+        (Err(one), Err(other)) => return Err(one.and(&other)),
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
     config::check(&loaded.settings, &extensions)?;
     Ok(Configuration { settings: loaded.settings, extensions, warnings: loaded.warnings, source })
 }
@@ -88,6 +95,17 @@ pub fn show(configuration: &Configuration) -> serde_json::Value {
 /// The JSON Schema of `config.yaml`.
 pub fn schema() -> serde_json::Value {
     config::json_schema()
+}
+
+/// The JSON Schema of `extensions_config.json`.
+pub fn extensions_schema() -> serde_json::Value {
+    config::extensions_schema()
+}
+
+/// The enabled servers, none of them connected yet; for a look from outside the daemon.
+pub fn upstreams(configuration: &Configuration) -> std::result::Result<Upstreams, ConfigError> {
+    let options = upstream::Options::new(&configuration.settings.server.state_dir);
+    upstream::build(&configuration.extensions, &options)
 }
 
 /// A connected store, and what only its owner does with it.
@@ -191,6 +209,7 @@ pub struct Runtime {
     /// Whether the worker's lease is certain.
     pub lease: Option<Lease>,
     core: runtime::Runtime,
+    tracing: Option<Tracing>,
     grace: Duration,
 }
 
@@ -210,10 +229,12 @@ pub async fn start(
     backing.register_metrics(metrics).map_err(anyhow::Error::from)?;
     let sessions = upstream::Metrics::register(metrics, extensions).map_err(anyhow::Error::from)?;
     let guard = std::env::current_exe().ok().map(|program| upstream::guard::Guard::new(program, [crate::GUARD]));
+    let tracing = Tracing::start().map_err(|error| error.context("OTEL_EXPORTER_OTLP_…"))?;
     let factory = Factory::new(&upstream::Options {
         metrics: Some(sessions),
         guard,
         chains: backing.chains(settings),
+        layer: tracing.as_ref().map(Tracing::layer).unwrap_or_default(),
         ..upstream::Options::new(&state_dir)
     })?;
     let options = LiveOptions { source: source.clone(), settings: settings.clone(), shared: backing.shared() };
@@ -248,6 +269,7 @@ pub async fn start(
         pulse: Some(Box::new(move || worker.since_beat())),
         lease: Some(Box::new(move || leased.is_leased())),
         core,
+        tracing,
         grace,
     })
 }
@@ -257,6 +279,9 @@ impl Runtime {
     pub async fn drain(self) {
         self.core.shutdown(self.grace).await;
         tokio::join!(self.live.close(), self.personal.close());
+        if let Some(tracing) = self.tracing {
+            tracing.stop().await;
+        }
     }
 }
 
@@ -327,7 +352,8 @@ impl Tools for Discovered {
         let headers = upstream.context_headers(secrets).map_err(|why| CallError::new(CallErrorKind::Denied, why))?;
         // An ordinary call has no deadline of the daemon's own but for `tool_call_timeout` on stdio (109), which the
         // transport sees to.
-        let call = ToolCall { tool: &tool.raw_name, arguments, meta: &[], headers: &headers, scope, deadline: None };
+        let (meta, headers) = (&[], &*headers);
+        let call = ToolCall { tool: &tool.raw_name, arguments, meta, headers, scope, task: None, deadline: None };
         let result = upstream.call_tool(call).await?;
         Ok(without_credentials(result, |text| upstream.scrub(text)))
     }

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod bench;
 pub mod chaos;
+pub mod collector;
 pub mod daemon;
 pub mod fake;
 pub mod family;

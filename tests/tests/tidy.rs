@@ -25,7 +25,11 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// Libraries, and the only places that may name them.
 const HOMES: &[(&str, &[&str])] = &[
     ("sqlx", &["runtime-core/src/store/sql"]),
-    ("reqwest", &["runtime-core/src/upstream", "poller/src/auth/jwt", "poller/src/demo", "poller/src/cli"]),
+    (
+        "reqwest",
+        &["runtime-core/src/upstream", "poller/src/auth/jwt", "poller/src/demo", "poller/src/cli", "poller/src/trace"],
+    ),
+    ("opentelemetry", &["poller/src/trace"]),
     ("process_wrap", &["runtime-core/src/upstream"]),
     ("rmcp", &["poller/src/gateway", "poller/src/demo"]),
     ("axum", &["poller/src/api", "poller/src/app.rs", "poller/src/demo", "poller/src/gateway"]),

@@ -8,7 +8,9 @@ use http::{HeaderMap, header};
 use mcp_taskd_core::config::Secrets;
 use mcp_taskd_core::task::Json;
 use mcp_taskd_core::task::json::JsonError;
+use schemars::JsonSchema;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::problem::Problem;
 use crate::auth::{header_id, is_valid_id};
@@ -103,6 +105,56 @@ impl Body {
 }
 
 const FIELDS: [&str; 7] = ["server", "task", "arguments", "run_id", "tool_call_id", "config", "metadata"];
+
+/// What a submit's body may hold, for the API's description; [`Body::submit`] reads it so that numbers stay exact.
+#[derive(JsonSchema)]
+#[schemars(rename = "Submit", deny_unknown_fields)]
+#[expect(dead_code, reason = "its fields are read by the schema")]
+pub struct SubmitDocument {
+    /// The MCP server, by its name in the configuration.
+    #[schemars(length(min = 1, max = 255))]
+    server: String,
+    /// The task, as the server's toolset calls it.
+    #[schemars(length(min = 1, max = 255))]
+    task: String,
+    /// What the submit tool is called with.
+    arguments: Option<Map<String, Value>>,
+    #[schemars(length(min = 1, max = 255))]
+    run_id: Option<String>,
+    #[schemars(length(min = 1, max = 255))]
+    tool_call_id: Option<String>,
+    config: Option<ConfigDocument>,
+    /// Ignored; `auth_token` in it is refused.
+    metadata: Option<Map<String, Value>>,
+}
+
+/// The caller's configuration of a submit.
+#[derive(JsonSchema)]
+#[schemars(rename = "SubmitConfig")]
+#[expect(dead_code, reason = "its fields are read by the schema")]
+pub struct ConfigDocument {
+    context: Option<ContextDocument>,
+    /// Ignored; `auth_token` in it is refused.
+    metadata: Option<Map<String, Value>>,
+}
+
+/// What goes with the call, and is kept nowhere.
+#[derive(JsonSchema)]
+#[schemars(rename = "SubmitContext")]
+#[expect(dead_code, reason = "its fields are read by the schema")]
+pub struct ContextDocument {
+    /// For servers that take headers from the context.
+    secrets: Option<BTreeMap<String, String>>,
+}
+
+/// An answer to `input_required`, for the API's description.
+#[derive(JsonSchema)]
+#[schemars(rename = "Input", deny_unknown_fields)]
+#[expect(dead_code, reason = "its fields are read by the schema")]
+pub struct InputDocument {
+    /// Any JSON.
+    input: Value,
+}
 
 /// The body of a submit.
 #[derive(Debug)]
@@ -222,6 +274,14 @@ mod tests {
         }
         let deep = format!(r#"{{"server":"s","task":"t","arguments":{{"a":{}{}}}}}"#, "[".repeat(200), "]".repeat(200));
         assert!(submit(&deep).unwrap_err().detail.contains("arguments"));
+    }
+
+    #[test]
+    fn the_description_of_a_submit_has_the_fields_that_are_read() {
+        let schema = schemars::schema_for!(SubmitDocument).to_value();
+        let described: std::collections::BTreeSet<_> =
+            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(described, FIELDS.into_iter().collect());
     }
 
     #[test]

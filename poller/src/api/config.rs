@@ -5,32 +5,139 @@ use axum::response::Response;
 use http::StatusCode;
 use mcp_taskd_core::catalog::ResetScope;
 use mcp_taskd_core::config::edit::{Change, EditError, Refused};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::openapi::{Param, Routes, operation};
 use super::problem::Problem;
 use super::query::Params;
 use super::thread::json as answer;
 use super::{AdminCaller, Api, body};
 
-/// A JSON object, its members in the order they were sent in.
+/// The routes of this room.
+pub fn routes(routes: Routes) -> Routes {
+    let described = |id, summary| operation(id, "admin", summary).answers::<Shown>(200, "The servers, secrets masked.");
+    let changes = |id, summary| {
+        let after_restart = "Writes also what takes effect only after a restart.";
+        described(id, summary)
+            .about("Secrets that are sent as `***` stay as they are.")
+            .takes([Param::query("after_restart", after_restart, json!({ "type": "boolean" }))])
+            .problem(400, &["invalid_configuration", "invalid_request"])
+            .problem(409, &["restart_required", "configuration_unreadable"])
+            .problem(413, &["payload_too_large"])
+            .problem(500, &["configuration_not_written"])
+    };
+    let shows = |id, summary| described(id, summary).problem(409, &["configuration_unreadable"]);
+    routes
+        .get("/api/mcp/config", show, shows("getServers", "The MCP servers' configuration"))
+        .put("/api/mcp/config", replace, changes("replaceServers", "Replaces all servers").body::<Shown>())
+        .patch(
+            "/api/mcp/config",
+            switch,
+            changes("switchServer", "Switches a server on or off").body::<Switch>().problem(404, &["not_found"]),
+        )
+        .put("/api/mcp/config/server", put, changes("putServer", "Adds or replaces a server").body::<Put>())
+        .delete(
+            "/api/mcp/config/server/{server_name}",
+            remove,
+            changes("removeServer", "Removes a server").problem(404, &["not_found"]),
+        )
+        .get("/api/mcp/servers", show, shows("getServersByOlderName", "The same as `/api/mcp/config`"))
+        .put(
+            "/api/mcp/servers",
+            replace_servers,
+            changes("replaceServersByOlderName", "The same as `/api/mcp/config`").body::<Map<String, Value>>(),
+        )
+        .post(
+            "/api/mcp/cache/reset",
+            reset,
+            operation("resetCache", "admin", "Has every server asked for its tools again")
+                .optional_body::<Reset>()
+                .answers::<WasReset>(200, "It is reset.")
+                .problem(400, &["invalid_request"])
+                .problem(413, &["payload_too_large"]),
+        )
+}
+
+/// Servers by name, as in `extensions_config.json`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Servers", deny_unknown_fields)]
+struct Shown {
+    mcp_servers: Map<String, Value>,
+}
+
+/// A switch of a server.
+#[derive(JsonSchema)]
+#[schemars(rename = "SwitchServer", deny_unknown_fields)]
+#[expect(dead_code, reason = "its fields are read by the schema")]
+pub(super) struct Switch {
+    server_name: String,
+    enabled: bool,
+}
+
+/// A server and its definition.
+#[derive(JsonSchema)]
+#[schemars(rename = "PutServer", deny_unknown_fields)]
+#[expect(dead_code, reason = "its fields are read by the schema")]
+pub(super) struct Put {
+    server_name: String,
+    server: Map<String, Value>,
+}
+
+/// How far a reset goes.
+#[derive(JsonSchema)]
+#[schemars(rename = "ResetCache", deny_unknown_fields)]
+#[expect(dead_code, reason = "its fields are read by the schema")]
+struct Reset {
+    /// `shared_config` for every process on the store, `process` for this one.
+    #[schemars(extend("enum" = ["shared_config", "process", null]))]
+    scope: Option<String>,
+}
+
+/// How far a reset went.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "CacheReset")]
+struct WasReset {
+    success: bool,
+    scope: &'static str,
+    message: &'static str,
+}
+
+/// A JSON object, its members in the order they were sent in. A body that is not there is none: it must not mean "no servers".
 pub struct Document(Map<String, Value>);
 
 impl<S: Sync> FromRequest<S> for Document {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        Self::parse(&body::read(request).await?)
+    }
+}
+
+/// A JSON object, an empty one where there is no body.
+pub struct OptionalDocument(Document);
+
+impl<S: Sync> FromRequest<S> for OptionalDocument {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         let bytes = body::read(request).await?;
         if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Ok(Self(Map::new()));
+            return Ok(Self(Document(Map::new())));
         }
-        serde_json::from_slice(&bytes).map(Self).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            Problem::invalid(format!("the body must be a JSON object; it is not at line {line}, column {column}"))
-        })
+        Document::parse(&bytes).map(Self)
     }
 }
 
 impl Document {
+    fn parse(bytes: &[u8]) -> Result<Self, Problem> {
+        serde_json::from_slice(bytes).map(Self).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            Problem::invalid(format!("the body must be a JSON object; it is not at line {line}, column {column}"))
+        })
+    }
+
     /// The fields there are, and no others.
     pub(super) fn only(&self, fields: &[&str]) -> Result<(), Problem> {
         match self.0.keys().find(|key| !fields.contains(&key.as_str())) {
@@ -133,7 +240,11 @@ pub async fn remove(
 }
 
 /// `POST /api/mcp/cache/reset`: every server is asked for its tools again (97).
-pub async fn reset(State(api): State<Api>, admin: AdminCaller, mut body: Document) -> Result<Response, Problem> {
+pub async fn reset(
+    State(api): State<Api>,
+    admin: AdminCaller,
+    OptionalDocument(mut body): OptionalDocument,
+) -> Result<Response, Problem> {
     body.only(&["scope"])?;
     let scope = match body.take("scope").unwrap_or(Value::Null) {
         Value::Null => ResetScope::SharedConfig,
@@ -147,7 +258,7 @@ pub async fn reset(State(api): State<Api>, admin: AdminCaller, mut body: Documen
         ResetScope::SharedConfig => "every process on this store asks its servers for their tools again",
         ResetScope::Process => "this process asks its servers for their tools again",
     };
-    Ok(answer(StatusCode::OK, &json!({"success": true, "scope": reached.as_str(), "message": message})))
+    Ok(answer(StatusCode::OK, &WasReset { success: true, scope: reached.as_str(), message }))
 }
 
 async fn edit(api: &Api, admin: &AdminCaller, params: &Params, change: Change) -> Result<Response, Problem> {

@@ -187,3 +187,14 @@ async fn only_administrators_may_look_or_change_84() {
     let response = site.client.send(Method::PATCH, CONFIG, &foreign, &off).await;
     problem(response, 403, "origin_not_allowed").await;
 }
+
+#[tokio::test]
+async fn a_body_that_is_missing_does_not_take_all_servers_away_88() {
+    let site = site(&json!({"s": {"command": "npx"}}));
+    for path in [CONFIG, "/api/mcp/servers"] {
+        problem(site.client.send(Method::PUT, path, &[], "").await, 422, "invalid_request").await;
+        problem(site.client.send(Method::PUT, path, &[], " ").await, 422, "invalid_request").await;
+    }
+    assert!(site.document()["mcpServers"].get("s").is_some());
+    assert_eq!(site.client.post("/api/mcp/cache/reset", "").await.status(), 200, "here nothing is a default");
+}

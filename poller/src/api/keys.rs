@@ -5,14 +5,62 @@ use axum::response::Response;
 use http::{HeaderValue, StatusCode, Uri, header};
 use mcp_taskd_core::service::ServiceError;
 use mcp_taskd_core::store::ApiKeys;
+use schemars::JsonSchema;
 use serde_json::Value;
 
 use super::config::Document;
+use super::openapi::{Routes, operation};
 use super::problem::Problem;
-use super::query::{Params, cut};
+use super::query::{Params, cut, page_params};
 use super::thread::{json, with_link};
 use super::{AdminCaller, Api};
 use crate::auth::{KeyView, NewKey, issue};
+
+/// The routes of this room.
+pub fn routes(routes: Routes) -> Routes {
+    let described = |id, summary| operation(id, "admin", summary).problem(409, &["keys_not_in_use"]);
+    routes
+        .get(
+            "/api/keys",
+            list,
+            described("listKeys", "API keys, newest first")
+                .takes(page_params())
+                .answers::<Vec<KeyView<'static>>>(200, "A page of keys.")
+                .with_header(200, "Link", "The next page, where there is one (`rel=\"next\"`)."),
+        )
+        .post(
+            "/api/keys",
+            create,
+            described("createKey", "Makes an API key")
+                .about("The answer is the only one that has the key in it.")
+                .body::<Order>()
+                .answers::<KeyView<'static>>(201, "The key.")
+                .with_header(201, "Location", "The key's own path.")
+                .problem(400, &["invalid_request"])
+                .problem(413, &["payload_too_large"]),
+        )
+        .delete(
+            "/api/keys/{key_id}",
+            revoke,
+            described("revokeKey", "Revokes an API key; repeating it changes nothing")
+                .answers::<KeyView<'static>>(200, "The key as it is now.")
+                .problem(404, &["not_found"]),
+        )
+}
+
+/// A key that somebody asks for.
+#[derive(JsonSchema)]
+#[schemars(rename = "NewKey", deny_unknown_fields)]
+#[expect(dead_code, reason = "its fields are read by the schema")]
+struct Order {
+    /// Whose it is.
+    user_id: String,
+    /// What it allows.
+    #[schemars(extend("items" = { "enum": ["tasks", "operator", "admin", "act-as"] }))]
+    scopes: Vec<String>,
+    /// How long it is good for; until it is revoked where there is none.
+    expires_in_seconds: Option<u64>,
+}
 
 /// What a request for a key says.
 fn order(mut body: Document) -> Result<NewKey, Problem> {

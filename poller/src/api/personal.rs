@@ -7,13 +7,67 @@ use http::StatusCode;
 use http::request::Parts;
 use mcp_taskd_core::catalog::Shown;
 use mcp_taskd_core::config::edit::{Change, EditError, PersonalChange};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use super::Api;
-use super::config::Document;
+use super::config::{self, Document};
+use super::openapi::{Routes, operation};
 use super::problem::Problem;
 use super::thread::json as answer;
 use crate::auth::{Identity, Scope};
+
+/// The routes of this room.
+pub fn routes(routes: Routes) -> Routes {
+    let described = |id, summary, status| {
+        operation(id, "connections", summary)
+            .answers::<Connected>(status, "The caller's connections, secrets masked.")
+            .problem(409, &["configuration_unreadable"])
+    };
+    let changes = |id, summary, status| {
+        described(id, summary, status)
+            .about("Secrets that are sent as `***` stay as they are.")
+            .problem(400, &["invalid_configuration", "invalid_request"])
+            .problem(403, &["not_for_users"])
+            .problem(413, &["payload_too_large"])
+            .problem(500, &["configuration_not_written"])
+    };
+    routes
+        .get("/api/mcp/personal/config", show, described("getConnections", "The caller's own connections", 200))
+        .patch(
+            "/api/mcp/personal/config",
+            switch,
+            changes("switchConnection", "Switches a connection on or off", 200)
+                .body::<config::Switch>()
+                .problem(404, &["not_found"]),
+        )
+        .put(
+            "/api/mcp/personal/config/server",
+            put,
+            changes("putConnection", "Adds or replaces a connection", 200).body::<config::Put>(),
+        )
+        .post(
+            "/api/mcp/personal/config/servers",
+            add,
+            changes("addConnection", "Adds a connection of a name that is not taken", 201)
+                .body::<config::Put>()
+                .problem(409, &["already_exists"]),
+        )
+        .delete(
+            "/api/mcp/personal/config/servers/{server_name}",
+            remove,
+            changes("removeConnection", "Removes a connection", 200).problem(404, &["not_found"]),
+        )
+}
+
+/// A user's connections by name, and the names under which their tools and tasks are seen.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Connections")]
+struct Connected {
+    mcp_servers: Map<String, Value>,
+    runtime_names: Map<String, Value>,
+}
 
 /// A caller who has connections, and whether they may point anywhere.
 pub struct Owner {

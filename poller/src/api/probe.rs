@@ -3,14 +3,15 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json as value;
 
 use super::Api;
+use super::openapi::{Operation, Param, Routes};
 use super::problem::Problem;
 use super::query::Params;
 use super::thread::json;
@@ -20,16 +21,41 @@ use crate::auth::Condition;
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The probes' routes.
-pub fn routes(api: Api) -> Router {
-    Router::new()
-        .route("/livez", get(livez))
-        .route("/readyz", get(readyz))
-        .route("/startupz", get(startupz))
-        .route("/metrics", get(metrics))
-        .with_state(api)
+pub fn routes(routes: Routes) -> Routes {
+    let described = |id, summary| {
+        Operation::bare(id, "probes", summary)
+            .about("Where `server.admin_listen` is set, there and only there.")
+            .answers_text(200, "Yes.", PLAIN)
+            .answers_text(503, "No, and why not.", PLAIN)
+    };
+    let verbose = Param::query("verbose", "Tells of each check, as JSON.", value!({ "type": "boolean" }));
+    routes
+        .get("/livez", livez, described("isLive", "Whether the worker loop turns; asks neither store nor servers"))
+        .get(
+            "/readyz",
+            readyz,
+            Operation::bare("isReady", "probes", "Whether requests can be answered")
+                .about("Where `server.admin_listen` is set, there and only there.")
+                .takes([verbose])
+                .answers_text(200, "Yes.", PLAIN)
+                .answers::<Report>(200, "Yes.")
+                .answers_text(503, "No, and why not.", PLAIN)
+                .answers::<Report>(503, "No, and why not.")
+                .problem(422, &["invalid_request"]),
+        )
+        .get("/startupz", startupz, described("isStarted", "Whether the start is over"))
+        .get(
+            "/metrics",
+            metrics,
+            Operation::bare("getMetrics", "probes", "Metrics for Prometheus")
+                .answers_text(200, "The text format.", "text/plain")
+                .problem(500, &["internal"]),
+        )
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+const PLAIN: &str = "text/plain";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Health {
     Ok,
@@ -38,7 +64,7 @@ enum Health {
     Failed,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Check {
     name: &'static str,
     status: Health,
@@ -52,7 +78,8 @@ impl Check {
     }
 }
 
-#[derive(Debug, Serialize)]
+/// How the process feels.
+#[derive(Debug, Serialize, JsonSchema)]
 struct Report {
     status: &'static str,
     checks: Vec<Check>,

@@ -6,6 +6,8 @@ use http::{HeaderValue, StatusCode, header};
 use mcp_taskd_core::service::ServiceError;
 use mcp_taskd_core::store::StoreError;
 use mcp_taskd_core::task::limits::{PUBLIC_ERROR_MAX_CHARS, clip};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::auth::Denied;
 
@@ -29,6 +31,25 @@ pub struct Problem {
     pub denied: Option<Denied>,
     /// How to come in.
     pub challenge: Option<HeaderValue>,
+}
+
+/// A problem's body (RFC 9457).
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Problem")]
+pub struct ProblemBody<'a> {
+    /// `urn:mcp-taskd:problem:` and the code.
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    /// A sentence for people, at most 500 characters.
+    detail: String,
+    /// A word for programs.
+    code: &'a str,
+    /// What the log calls the request; also in `X-Request-Id`.
+    request_id: &'a str,
+    /// The task that a submit of unknown outcome left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_id: Option<&'a str>,
 }
 
 impl Problem {
@@ -76,20 +97,18 @@ impl Problem {
 
     /// The response, with the request's id in it.
     pub fn finish(&self, request_id: &str) -> Response {
-        let mut body = serde_json::json!({
-            "type": format!("urn:mcp-taskd:problem:{}", self.code),
-            "title": self.status.canonical_reason().unwrap_or("Error"),
-            "status": self.status.as_u16(),
-            "detail": clip(&self.detail, PUBLIC_ERROR_MAX_CHARS),
-            "code": self.code,
-            "request_id": request_id,
-        });
-        if let Some(task_id) = &self.task_id {
-            body["task_id"] = task_id.as_str().into();
-        }
+        let body = ProblemBody {
+            r#type: format!("urn:mcp-taskd:problem:{}", self.code),
+            title: self.status.canonical_reason().unwrap_or("Error"),
+            status: self.status.as_u16(),
+            detail: clip(&self.detail, PUBLIC_ERROR_MAX_CHARS),
+            code: self.code,
+            request_id,
+            task_id: self.task_id.as_deref(),
+        };
+        let body = crate::view::raw(&body).get().to_owned();
         let mut response =
-            (self.status, [(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], body.to_string())
-                .into_response();
+            (self.status, [(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], body).into_response();
         if let Some(allow) = &self.allow {
             response.headers_mut().insert(header::ALLOW, allow.clone());
         }

@@ -7,8 +7,10 @@ use axum::extract::{FromRequestParts, Query};
 use http::request::Parts;
 use http::{HeaderValue, Uri};
 use mcp_taskd_core::store::{Page, TaskFilter};
-use mcp_taskd_core::task::TaskRecord;
+use mcp_taskd_core::task::{Status, TaskRecord};
+use serde_json::json;
 
+use super::openapi::Param;
 use super::problem::Problem;
 
 /// The longest that `?wait=` waits.
@@ -98,6 +100,32 @@ impl Params {
     }
 }
 
+/// [`Params::page`] and [`Params::filter`], described.
+pub fn list_params() -> [Param; 4] {
+    let [limit, cursor] = page_params();
+    [
+        limit,
+        cursor,
+        Param::query("status", "Only in this status.", json!({ "enum": Status::ALL.map(Status::as_str) })),
+        Param::query("active_only", "Only tasks that have not ended.", json!({ "type": "boolean" })),
+    ]
+}
+
+/// [`Params::page`], described.
+pub fn page_params() -> [Param; 2] {
+    let limit = json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT });
+    [
+        Param::query("limit", "How many at most.", limit),
+        Param::query("cursor", "From the `Link` of the page before.", json!({ "type": "string" })),
+    ]
+}
+
+/// [`Params::wait`], described.
+pub fn wait_param() -> Param {
+    let about = "Waits up to so many seconds, at most 60, for a change of status, input, result or degradation.";
+    Param::query("wait", about, json!({ "type": "number", "minimum": 0 }))
+}
+
 /// Cuts the row that only shows that there is a next page; returns whether there is one.
 pub fn cut<T>(rows: &mut Vec<T>, page: &Page) -> bool {
     let wanted = page.limit as usize - 1;
@@ -140,7 +168,6 @@ pub fn encode(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use mcp_taskd_core::task::Status;
     use proptest::prelude::*;
 
     use super::*;

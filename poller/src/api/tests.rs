@@ -14,7 +14,7 @@ use crate::gateway::{self, Gateway};
 use crate::stub::{Stub, daemon};
 use crate::view::tests::task;
 
-pub(super) struct Client {
+pub(crate) struct Client {
     routes: Router,
     stub: Arc<Stub>,
     daemon: Daemon,
@@ -26,12 +26,12 @@ impl Client {
         Self::on(daemon, stub)
     }
 
-    pub(super) fn on(daemon: Daemon, stub: Arc<Stub>) -> Self {
+    pub(crate) fn on(daemon: Daemon, stub: Arc<Stub>) -> Self {
         let gateway = gateway::routes(Gateway::new(daemon.clone()), &daemon.shutdown);
         Self { routes: public(daemon.clone(), gateway, true), stub, daemon }
     }
 
-    pub(super) async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
+    pub(crate) async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
         let mut request = Request::builder().method(method).uri(path);
         if !headers.iter().any(|(name, _)| *name == "host") {
             request = request.header("host", "localhost:8787");
@@ -42,7 +42,7 @@ impl Client {
         self.routes.clone().oneshot(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap()
     }
 
-    pub(super) async fn get(&self, path: &str) -> Response {
+    pub(crate) async fn get(&self, path: &str) -> Response {
         self.send(Method::GET, path, &[], "").await
     }
 
@@ -51,11 +51,11 @@ impl Client {
     }
 }
 
-pub(super) async fn text(response: Response) -> String {
+pub(crate) async fn text(response: Response) -> String {
     String::from_utf8(to_bytes(response.into_body(), 1 << 20).await.unwrap().to_vec()).unwrap()
 }
 
-pub(super) async fn body(response: Response) -> Value {
+pub(crate) async fn body(response: Response) -> Value {
     serde_json::from_str(&text(response).await).unwrap()
 }
 

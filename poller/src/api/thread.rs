@@ -9,13 +9,104 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use mcp_taskd_core::service::{Access, ServiceError, Submit};
 use mcp_taskd_core::task::TaskRecord;
 use serde::Serialize;
+use serde_json::json;
 
-use super::Api;
-use super::body::{Body, idempotency_key};
+use super::body::{Body, InputDocument, SubmitDocument, idempotency_key};
+use super::openapi::{Operation, Param, Routes, operation};
 use super::problem::Problem;
-use super::query::{Params, cut, encode};
-use crate::auth::{Identity, Scope, is_valid_id};
+use super::query::{Params, cut, encode, list_params, wait_param};
+use super::{Api, events};
+use crate::auth::{Identity, Scope, USER_HEADER, is_valid_id};
 use crate::view;
+
+/// The routes of this room.
+pub fn routes(routes: Routes) -> Routes {
+    const TASKS: &str = "/api/threads/{thread_id}/mcp-tasks";
+    const TASK: &str = "/api/threads/{thread_id}/mcp-tasks/{task_id}";
+    routes
+        .get(
+            TASKS,
+            list,
+            described("listTasks", "A thread's tasks, newest first")
+                .takes(list_params())
+                .answers::<Vec<view::Item<'static>>>(200, "A page of tasks.")
+                .with_header(200, "Link", "The next page, where there is one (`rel=\"next\"`)."),
+        )
+        .post(
+            TASKS,
+            submit,
+            described("submitTask", "Starts a task")
+                .about("Answers once the server's handle is durable, and tells of the outcome otherwise.")
+                .takes([Param::header(
+                    "Idempotency-Key",
+                    "Makes the submit repeatable: the same key with the same body gives the same task.",
+                    json!({ "type": "string", "minLength": 1, "maxLength": 255 }),
+                )])
+                .body::<SubmitDocument>()
+                .answers::<view::Detail<'static>>(201, "The task.")
+                .with_header(201, "Location", "The task's path.")
+                .answers::<view::Detail<'static>>(200, "The task of an earlier submit with this key.")
+                .with_header(200, "Location", "The task's path.")
+                .problem(400, &["invalid_request"])
+                .problem(404, &["not_found"])
+                .problem(409, &["conflict"])
+                .problem(413, &["payload_too_large"])
+                .problem(422, &["credential_in_metadata"])
+                .problem(502, &["submit_refused"])
+                .problem(503, &["draining"])
+                .problem(504, &["submit_outcome_unknown"]),
+        )
+        .get(
+            "/api/threads/{thread_id}/mcp-tasks/events",
+            events::thread,
+            described("followEvents", "A thread's events as they happen")
+                .about("Server-sent events; each has the event's JSON as its data and its sequence as its id.")
+                .takes([Param::header(
+                    "Last-Event-ID",
+                    "Resumes behind this event.",
+                    json!({ "type": "integer", "minimum": 0 }),
+                )])
+                .answers_text(200, "The events, without an end.", "text/event-stream")
+                .problem(503, &["too_many_streams"]),
+        )
+        .get(
+            TASK,
+            get,
+            described("getTask", "A task")
+                .takes([wait_param()])
+                .answers::<view::Detail<'static>>(200, "The task.")
+                .problem(404, &["not_found"]),
+        )
+        .post(
+            "/api/threads/{thread_id}/mcp-tasks/{task_id}/cancel",
+            cancel,
+            described("cancelTask", "Requests the cancel of a task")
+                .about("Repeating it changes nothing; the task ends as the server's answer to the cancel says.")
+                .answers::<view::Detail<'static>>(200, "The task.")
+                .problem(404, &["not_found"]),
+        )
+        .post(
+            "/api/threads/{thread_id}/mcp-tasks/{task_id}/input",
+            input,
+            described("answerTask", "Answers a task that requires input")
+                .body::<InputDocument>()
+                .answers::<view::Detail<'static>>(200, "The task.")
+                .problem(400, &["invalid_request"])
+                .problem(404, &["not_found"])
+                .problem(409, &["conflict"])
+                .problem(413, &["payload_too_large"])
+                .problem(502, &["submit_refused"])
+                .problem(503, &["draining"]),
+        )
+}
+
+fn described(id: &'static str, summary: &'static str) -> Operation {
+    operation(id, "tasks", summary).takes([Param::header(
+        USER_HEADER,
+        "Whose tasks are meant; the key's or token's user where there is one.",
+        json!({ "type": "string", "minLength": 1, "maxLength": 255 }),
+    )])
+}
 
 /// The caller's thread, from the path.
 pub struct Thread {

@@ -3,38 +3,54 @@
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Api;
+use super::openapi::{Routes, operation};
 use super::thread::json;
 use crate::auth::Identity;
 
-#[derive(Serialize)]
+/// The routes of this room.
+pub fn routes(routes: Routes) -> Routes {
+    let described =
+        operation("listTools", "information", "The tools that agents see, and what they do not see and why");
+    routes.get("/api/mcp/tools", tools, described.answers::<Catalogue<'static>>(200, "The catalogue."))
+}
+
+/// When a tool should be preferred.
+#[derive(Serialize, JsonSchema)]
 struct Routing<'a> {
     mode: &'static str,
     priority: u8,
     keywords: &'a [String],
 }
 
-#[derive(Serialize)]
+/// A tool that agents see.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Tool")]
 struct CatalogueTool<'a> {
     name: &'a str,
     server: &'a str,
     raw_name: &'a str,
     task: Option<&'a str>,
     routing: Routing<'a>,
+    /// The server's own definition, under the visible name.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     definition: &'a RawValue,
 }
 
-#[derive(Serialize)]
+/// A tool that agents do not see.
+#[derive(Serialize, JsonSchema)]
 struct Withheld<'a> {
     name: &'a str,
     servers: &'a [String],
     reason: &'static str,
 }
 
-#[derive(Serialize)]
+/// What agents see.
+#[derive(Serialize, JsonSchema)]
 struct Catalogue<'a> {
     tools: Vec<CatalogueTool<'a>>,
     withheld: Vec<Withheld<'a>>,

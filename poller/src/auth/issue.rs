@@ -2,6 +2,7 @@
 
 use mcp_taskd_core::clock::Millis;
 use mcp_taskd_core::store::{ApiKeyRecord, ApiKeys, StoreError, StoreErrorKind};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::key::ApiKey;
@@ -65,7 +66,8 @@ pub async fn issue(keys: &dyn ApiKeys, order: &NewKey, now: Millis) -> Result<(A
 }
 
 /// A key as it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Key")]
 pub struct KeyView<'a> {
     /// The key itself, to the one who made it.
     #[serde(skip_serializing_if = "Option::is_none")]

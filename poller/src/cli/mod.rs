@@ -1,8 +1,11 @@
 //! The command line (INTERFACE, Commands): data on standard output, diagnostics on standard error.
 
+mod doctor;
+mod events;
 mod keys;
 mod local;
 mod output;
+mod reference;
 mod remote;
 mod run;
 mod source;
@@ -44,7 +47,7 @@ pub struct Global {
     /// Sets a key of the configuration, such as mcp_tasks.lease_seconds=30; may be repeated
     #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = parse_override)]
     overrides: Vec<(String, String)>,
-    /// How log lines look [default: pretty on a terminal, else json]
+    /// How log lines look [default: pretty on a terminal, journald where systemd reads them, else json]
     #[arg(long, global = true, value_enum)]
     log_format: Option<LogFormat>,
 }
@@ -105,6 +108,8 @@ pub enum Command {
     /// Sees to the database's schema
     #[command(subcommand)]
     Migrate(MigrateCommand),
+    /// Looks for what may be wrong: configuration, store, clocks, servers
+    Doctor(doctor::Doctor),
     /// Looks at the workers of the fleet
     #[command(subcommand)]
     Workers(WorkersCommand),
@@ -123,7 +128,11 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
     /// Writes the manual page
-    Man,
+    Man {
+        /// Of this command, such as `tasks watch`
+        #[arg(value_name = "COMMAND")]
+        command: Vec<String>,
+    },
 }
 
 /// `config`.
@@ -131,8 +140,22 @@ pub enum Command {
 pub enum ConfigCommand {
     /// The effective configuration, secrets masked
     Show,
-    /// The JSON Schema of config.yaml
-    Schema,
+    /// The JSON Schema of a configuration file
+    Schema {
+        /// Which file
+        #[arg(value_enum, default_value_t)]
+        file: ConfigFile,
+    },
+}
+
+/// A configuration file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ConfigFile {
+    /// config.yaml
+    #[default]
+    Config,
+    /// extensions_config.json
+    Extensions,
 }
 
 /// `migrate`.
@@ -179,23 +202,9 @@ pub enum TasksCommand {
 #[derive(Debug, Subcommand)]
 pub enum EventsCommand {
     /// Events, oldest first
-    List {
-        /// Where to ask
-        #[command(flatten)]
-        server: Server,
-        /// Whose
-        #[command(flatten)]
-        narrow: Narrow,
-        /// Only events after this sequence
-        #[arg(long, value_name = "SEQUENCE", default_value_t = 0)]
-        after: i64,
-        /// How many at most
-        #[arg(long, default_value_t = 1_000)]
-        limit: u32,
-        /// How to print
-        #[arg(long, value_enum, default_value_t)]
-        output: Format,
-    },
+    List(events::List),
+    /// Sends events once more, one JSON object a line, to whoever lost its place
+    Replay(events::Replay),
 }
 
 /// Where to ask: a daemon, or the configured store.

@@ -1,12 +1,12 @@
 //! From a parsed command line to an exit code.
 
-use clap::CommandFactory as _;
-use mcp_taskd_core::store::TaskFilter;
-
 use super::output::{print, print_list};
 use super::source::{Source, Use};
 use super::table::Column;
-use super::{Cli, Command, ConfigCommand, EventsCommand, Global, MigrateCommand, WorkersCommand, keys, tasks};
+use super::{
+    Cli, Command, ConfigCommand, ConfigFile, Global, MigrateCommand, WorkersCommand, doctor, events, keys, reference,
+    tasks,
+};
 use crate::app::{self, Role};
 use crate::demo;
 use crate::exit::{Failure, Result};
@@ -14,20 +14,12 @@ use crate::exit::{Failure, Result};
 const WORKERS: [Column; 8] = [
     Column::whole("worker_id", "WORKER"),
     Column::cut("host", "HOST"),
-    Column::whole("pid", "PID"),
-    Column::whole("role", "ROLE"),
+    Column::extra("pid", "PID"),
+    Column::extra("role", "ROLE"),
     Column::whole("live", "LIVE"),
     Column::whole("polls", "POLLS"),
     Column::whole("held", "HELD"),
-    Column::whole("lease_expires_at", "LEASE EXPIRES"),
-];
-
-const EVENTS: [Column; 5] = [
-    Column::whole("sequence", "SEQUENCE"),
-    Column::whole("task_id", "TASK"),
-    Column::whole("kind", "KIND"),
-    Column::whole("status", "STATUS"),
-    Column::whole("created_at", "CREATED"),
+    Column::extra("lease_expires_at", "LEASE EXPIRES"),
 ];
 
 /// Runs a command; the number is the exit code.
@@ -39,7 +31,13 @@ pub async fn run(cli: Cli) -> Result<u8> {
         Command::Demo { keep } => demo::run(keep).await?,
         Command::Mcp { user } => app::mcp(&origins, user).await?,
         Command::CheckConfig { connect } => check_config(&global, connect).await?,
-        Command::Config(ConfigCommand::Schema) => print(&format!("{:#}\n", crate::wiring::schema()))?,
+        Command::Config(ConfigCommand::Schema { file }) => {
+            let schema = match file {
+                ConfigFile::Config => crate::wiring::schema(),
+                ConfigFile::Extensions => crate::wiring::extensions_schema(),
+            };
+            print(&format!("{schema:#}\n"))?;
+        }
         Command::Config(ConfigCommand::Show) => {
             let shown = crate::wiring::show(&app::load(&origins)?);
             print(&format!("{shown:#}\n"))?;
@@ -64,24 +62,11 @@ pub async fn run(cli: Cli) -> Result<u8> {
             print_list(&rows?, output, &WORKERS)?;
         }
         Command::Tasks(command) => return tasks::run(&global, command).await,
-        Command::Events(EventsCommand::List { server, narrow, after, limit, output }) => {
-            let source = Source::open(&global, &server, Use::Read).await?;
-            let filter = TaskFilter { user_id: narrow.user, thread_id: narrow.thread, ..TaskFilter::default() };
-            let rows = source.events(after, &filter, limit).await;
-            source.close().await?;
-            print_list(&rows?, output, &EVENTS)?;
-        }
+        Command::Events(command) => events::run(&global, command).await?,
         Command::Keys(command) => keys::run(&global, command).await?,
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "mcp-taskd", &mut script);
-            print(&String::from_utf8_lossy(&script))?;
-        }
-        Command::Man => {
-            let mut page = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut page).map_err(anyhow::Error::from)?;
-            print(&String::from_utf8_lossy(&page))?;
-        }
+        Command::Doctor(doctor) => return doctor::run(&global, doctor).await,
+        Command::Completions { shell } => print(&reference::completions(shell))?,
+        Command::Man { command } => print(&reference::manual(&command)?)?,
     }
     Ok(0)
 }

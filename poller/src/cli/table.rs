@@ -12,23 +12,39 @@ use super::output::Row;
 const GAP: &str = "  ";
 const MIN_WIDTH: usize = 6;
 
-/// A column: the member it shows, its title, and whether it may be cut to fit.
+/// A column: the member it shows, its title, and what gives way where the terminal is narrow.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
     key: &'static str,
     title: &'static str,
-    cut: bool,
+    give: Give,
+}
+
+/// What a column does for want of room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Give {
+    /// Stays whole.
+    Nothing,
+    /// Is cut.
+    Cut,
+    /// Is cut, and left out where that is not enough.
+    LeftOut,
 }
 
 impl Column {
     /// A column that is always shown whole.
     pub const fn whole(key: &'static str, title: &'static str) -> Self {
-        Self { key, title, cut: false }
+        Self { key, title, give: Give::Nothing }
     }
 
     /// A column that gives way where the terminal is narrow.
     pub const fn cut(key: &'static str, title: &'static str) -> Self {
-        Self { key, title, cut: true }
+        Self { key, title, give: Give::Cut }
+    }
+
+    /// A column that is left out where the terminal has no room for it.
+    pub const fn extra(key: &'static str, title: &'static str) -> Self {
+        Self { key, title, give: Give::LeftOut }
     }
 }
 
@@ -57,47 +73,46 @@ impl<'a> Table<'a> {
     }
 
     fn render_to(&self, width: Option<usize>) -> String {
-        let mut widths: Vec<usize> = self
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(at, column)| {
-                let cells = self.rows.iter().map(|row| console::measure_text_width(&row[at])).max().unwrap_or(0);
-                cells.max(column.title.len())
-            })
-            .collect();
-        if let Some(width) = width {
-            self.shrink(&mut widths, width);
-        }
+        let columns = self.fitted(width.unwrap_or(usize::MAX));
         let bold = Style::new().for_stdout().bold();
-        let titles: Vec<_> = self.columns.iter().map(|column| column.title.to_owned()).collect();
-        let mut text = format!("{}\n", bold.apply_to(line(&titles, &widths)));
+        let titles = columns.iter().map(|&(at, width)| (self.columns[at].title, width));
+        let mut text = format!("{}\n", bold.apply_to(line(titles)));
         for row in &self.rows {
-            text.push_str(&line(row, &widths));
+            text.push_str(&line(columns.iter().map(|&(at, width)| (row[at].as_str(), width))));
             text.push('\n');
         }
         text
     }
 
-    fn shrink(&self, widths: &mut [usize], width: usize) {
-        loop {
-            let total = widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1);
-            let widest = (0..widths.len())
-                .filter(|&at| self.columns[at].cut && widths[at] > MIN_WIDTH.max(self.columns[at].title.len()))
-                .max_by_key(|&at| widths[at]);
-            match widest {
-                Some(at) if total > width => widths[at] -= 1,
-                _ => return,
-            }
+    /// The columns there is room for, each with its width: those that may be left out go from the right, then the widest
+    /// of those that may be cut are cut.
+    fn fitted(&self, width: usize) -> Vec<(usize, usize)> {
+        let natural = |at: usize| {
+            let cells = self.rows.iter().map(|row| console::measure_text_width(&row[at])).max().unwrap_or(0);
+            cells.max(self.columns[at].title.len())
+        };
+        let mut shown: Vec<_> = (0..self.columns.len()).map(|at| (at, natural(at))).collect();
+        let least = |&(at, width): &(usize, usize)| match self.columns[at].give {
+            Give::Nothing => width,
+            Give::Cut | Give::LeftOut => width.min(MIN_WIDTH.max(self.columns[at].title.len())),
+        };
+        let gaps = |count: usize| GAP.len() * count.saturating_sub(1);
+        while shown.iter().map(least).sum::<usize>() + gaps(shown.len()) > width {
+            let Some(last) = shown.iter().rposition(|&(at, _)| self.columns[at].give == Give::LeftOut) else { break };
+            shown.remove(last);
         }
+        while shown.iter().map(|(_, width)| width).sum::<usize>() + gaps(shown.len()) > width {
+            let widest = shown.iter_mut().filter(|column| column.1 > least(column)).max_by_key(|(_, width)| *width);
+            let Some((_, width)) = widest else { break };
+            *width -= 1;
+        }
+        shown
     }
 }
 
-fn line(cells: &[String], widths: &[usize]) -> String {
+fn line<'a>(cells: impl Iterator<Item = (&'a str, usize)>) -> String {
     let cells: Vec<_> = cells
-        .iter()
-        .zip(widths)
-        .map(|(cell, &width)| console::pad_str(cell, width, console::Alignment::Left, Some("…")).into_owned())
+        .map(|(cell, width)| console::pad_str(cell, width, console::Alignment::Left, Some("…")).into_owned())
         .collect();
     cells.join(GAP).trim_end().to_owned()
 }
@@ -147,6 +162,23 @@ mod tests {
             "ID          N     ERROR\nmcp-task-1  1.10  a long stor…\nb           -\n"
         );
         assert!(table.render_to(Some(1)).contains("mcp-task-1"), "what may not be cut stays whole");
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_left_out_from_the_right() {
+        const COLUMNS: [Column; 4] = [
+            Column::whole("id", "ID"),
+            Column::extra("user", "USER"),
+            Column::extra("at", "AT"),
+            Column::cut("e", "E"),
+        ];
+        let rows = rows(&[r#"{"id":"mcp-task-1","user":"somebody","at":"yesterday","e":"a long story"}"#]);
+        let table = |width| Table::new(&COLUMNS, &rows).render_to(Some(width)).lines().nth(1).unwrap().to_owned();
+        assert_eq!(table(60), "mcp-task-1  somebody  yesterday  a long story");
+        assert_eq!(table(40), "mcp-task-1  somebody  yesterd…  a long …");
+        assert_eq!(table(26), "mcp-task-1  someb…  a lon…");
+        assert_eq!(table(20), "mcp-task-1  a long …");
+        assert_eq!(table(5), "mcp-task-1  a lon…");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `tasks …`.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
@@ -18,14 +19,16 @@ use crate::exit::{Failure, Result};
 
 /// How long one look at a watched task waits for a change.
 const LOOK: Duration = Duration::from_secs(30);
+/// The same where a terminal shows how the task stands.
+const LIVE_LOOK: Duration = Duration::from_secs(2);
 
 const COLUMNS: [Column; 7] = [
     Column::whole("task_id", "TASK"),
     Column::cut("task_name", "NAME"),
     Column::whole("status", "STATUS"),
-    Column::cut("user_id", "USER"),
-    Column::cut("thread_id", "THREAD"),
-    Column::whole("created_at", "CREATED"),
+    Column::extra("user_id", "USER"),
+    Column::extra("thread_id", "THREAD"),
+    Column::extra("created_at", "CREATED"),
     Column::cut("error", "ERROR"),
 ];
 
@@ -223,6 +226,8 @@ struct Summary {
     error: Option<String>,
     tracking_degraded: bool,
     cancel_requested: bool,
+    poll_attempt_count: i64,
+    last_poll_error: Option<String>,
 }
 
 impl Summary {
@@ -240,9 +245,18 @@ impl Summary {
         }
         if let Some(error) = &self.error {
             line.push_str(": ");
-            line.extend(error.chars().map(|c| if c.is_control() { ' ' } else { c }));
+            line.push_str(&printable(error));
         }
         line
+    }
+
+    /// How the task stands, for a line that is written over.
+    fn standing(&self) -> String {
+        let mut standing = format!("{} {}, {} polls", self.task_name, self.status, self.poll_attempt_count);
+        if let Some(error) = &self.last_poll_error {
+            let _ = write!(standing, ", the last one failed: {}", printable(error));
+        }
+        standing
     }
 
     /// The exit code once the task has ended.
@@ -256,39 +270,64 @@ impl Summary {
     }
 }
 
+/// Control characters would play with the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 async fn watch(source: &Source, target: &Target, output: Format) -> Result<u8> {
     let live = output == Format::Table && console::Term::stdout().is_term() && console::Term::stderr().is_term();
-    let spinner = live.then(|| {
-        let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})").ok();
-        let spinner = ProgressBar::new_spinner();
-        if let Some(style) = style {
-            spinner.set_style(style);
-        }
-        spinner.enable_steady_tick(Duration::from_millis(120));
-        spinner
-    });
+    let view = live.then(View::new);
     let mut wait = Duration::ZERO;
     let mut last = String::new();
     loop {
         let row = source.task(target, wait).await?;
-        wait = LOOK;
+        // What a live view shows beside the status changes without a change of the task.
+        wait = if live { LIVE_LOOK } else { LOOK };
         let summary = Summary::of(&row)?;
         let line = summary.line();
+        if let Some(view) = &view {
+            view.show(&summary);
+        }
         if line != last {
-            match (&spinner, output) {
-                (Some(spinner), _) => spinner.set_message(line.clone()),
+            match (&view, output) {
+                (Some(view), _) if summary.code().is_none() => view.log(&line),
+                // The last line is data.
+                (Some(_), _) => {}
                 (None, Format::Table) => print(&format!("{line}\n"))?,
                 (None, Format::Json | Format::Jsonl) => print_object(&row, output)?,
             }
             last = line;
         }
         if let Some(code) = summary.code() {
-            if let Some(spinner) = spinner {
-                spinner.finish_and_clear();
+            if let Some(view) = view {
+                view.0.finish_and_clear();
                 print(&format!("{last}\n"))?;
             }
             return Ok(code);
         }
+    }
+}
+
+/// What a terminal shows of a watched task: a line a change, and below them how it stands now.
+struct View(ProgressBar);
+
+impl View {
+    fn new() -> Self {
+        let spinner = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
+            spinner.set_style(style);
+        }
+        spinner.enable_steady_tick(Duration::from_millis(120));
+        Self(spinner)
+    }
+
+    fn show(&self, summary: &Summary) {
+        self.0.set_message(summary.standing());
+    }
+
+    fn log(&self, line: &str) {
+        self.0.println(line);
     }
 }
 
@@ -319,5 +358,15 @@ mod tests {
         assert_eq!(code(Status::Failed), Some(2));
         assert_eq!(code(Status::Cancelled), Some(3));
         assert_eq!(code(Status::InputRequired), None);
+    }
+
+    #[test]
+    fn a_live_view_tells_of_polls_and_their_errors_without_playing_with_the_terminal() {
+        let mut task = crate::view::tests::task("mcp-task-1");
+        (task.tracked.status, task.tracked.poll_attempt_count) = (Status::Working, 3);
+        task.last_poll_error = Some("no \u{1b}[31manswer".into());
+        let detail = crate::view::raw(&crate::view::operator_detail(&task, &mcp_taskd_core::task::Policy::default()));
+        let standing = Summary::of(&detail).unwrap().standing();
+        assert_eq!(standing, "report working, 3 polls, the last one failed: no  [31manswer");
     }
 }

@@ -242,7 +242,7 @@ impl Live {
             }
             Err(error) => {
                 tracing::error!(%error, "the extensions file cannot be used; what it said before stays in effect");
-                (state.refused, state.error) = (signature, Some(error.0));
+                (state.refused, state.error) = (signature, Some(error.summary()));
             }
         }
         drop(state);
@@ -262,7 +262,7 @@ impl Live {
             (Ok(Some(content)), Some(_)) => state.refused.as_ref() == Some(&content.signature),
             (Ok(None), None) => state.in_effect.is_none(),
             (Ok(None), Some(error)) => error == GONE,
-            (Err(found), error) => error.as_ref() == Some(&found.0),
+            (Err(found), error) => error.as_ref() == Some(&found.summary()),
         }
     }
 

@@ -4,6 +4,7 @@ use std::fs;
 
 use secrecy::ExposeSecret as _;
 
+use super::super::schema::Kind;
 use super::*;
 
 /// Loads `yaml` as `config.yaml` of a folder of its own.
@@ -221,4 +222,23 @@ fn what_a_variable_holds_is_not_shown_where_it_does_not_fit_37() {
     let error = load_with("", &[("MCP_TASKD__DATABASE__POSTGRES_URL_FILE", "postgres://u:hunter2@h/d")], &[]);
     let error = error.unwrap_err();
     assert!(error.contains("postgres_url_file") && !error.contains("hunter2"), "{error}");
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once_with_its_line() {
+    let yaml = "server:\n  listen: here\nmcp_tasks:\n  lease_secnds: 30 # hunter2\n  max_held: 0\n";
+    let error = load_with(yaml, &[("MCP_TASKD__MCP_TASKS__ENABLED", "perhaps")], &[]).unwrap_err();
+    let lines: Vec<_> = error.lines().filter(|line| !line.starts_with(' ')).collect();
+    assert_eq!(lines.len(), 4, "{error}");
+    for (named, shown) in [
+        ("line 4, column 3: unknown key mcp_tasks.lease_secnds", "    4 |   lease_secnds: …"),
+        ("line 2, column 3: server.listen must be", "    2 |   listen: …"),
+        ("line 5, column 3: mcp_tasks.max_held must be an integer", "    5 |   max_held: 0"),
+        ("ENABLED: mcp_tasks.enabled must be true or false", "      |   ^"),
+    ] {
+        assert!(error.contains(named) && error.contains(shown), "{named}: {error}");
+    }
+    assert!(!error.contains("hunter2"), "{error}");
+    let broken = refused("a: [hunter2\n");
+    assert!(broken.contains("not usable as YAML") && broken.contains(" | ") && !broken.contains("hunter2"), "{broken}");
 }

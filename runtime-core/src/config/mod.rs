@@ -10,10 +10,13 @@ mod drift;
 pub mod edit;
 mod environment;
 mod extensions;
+mod extensions_schema;
 mod interceptor;
 mod load;
+mod locate;
 mod oauth;
 mod personal;
+mod place;
 mod redact;
 mod routing;
 mod schema;
@@ -21,6 +24,7 @@ mod servers;
 mod settings;
 mod source;
 mod transport;
+mod value;
 mod yaml;
 
 pub use auth::{AuthSettings, JwtSettings};
@@ -29,6 +33,7 @@ pub use check::{check, unsupported};
 pub use drift::{Drift, Frozen};
 pub use environment::Environment;
 pub use extensions::{CredentialSource, Definition, Extensions, ServerConfig, Transport};
+pub use extensions_schema::extensions_schema;
 pub use interceptor::{HttpInterceptor, Interceptor, OnError};
 pub use load::{LoadOptions, Loaded};
 pub use oauth::{Grant, OAuth};
@@ -48,3 +53,16 @@ pub use transport::{is_reserved as is_reserved_header, legal as is_legal_header_
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(pub String);
+
+impl ConfigError {
+    /// What is wrong on one line, without the lines of the file that it is about.
+    pub fn summary(&self) -> String {
+        self.0.lines().filter(|line| !line.starts_with(' ')).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Both errors, where there are two.
+    #[must_use]
+    pub fn and(self, other: &Self) -> Self {
+        Self(format!("{self}\n{other}"))
+    }
+}

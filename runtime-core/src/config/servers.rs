@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 
 use super::environment::reference;
 use super::extensions::{DEFAULT_INIT_TIMEOUT, Definition};
+use super::locate::locate;
+use super::place::{Mistake, Place, refusal};
 use super::{
     ConfigError, ContextHeaders, CredentialSource, Environment, Extensions, Interceptor, OAuth, ServerConfig,
     Transport, UserAuth, interceptor, oauth, routing, transport,
@@ -16,7 +18,7 @@ use crate::task::Toolset;
 use crate::task::limits::{SERVER_NAME_MAX_CHARS, TASK_NAME_MAX_CHARS};
 
 /// Keys of a server that this program reads.
-const SERVER_KEYS: [&str; 20] = [
+pub(super) const SERVER_KEYS: [&str; 20] = [
     "enabled",
     "type",
     "transport",
@@ -40,7 +42,8 @@ const SERVER_KEYS: [&str; 20] = [
 ];
 
 impl Extensions {
-    /// Reads the text of a file; `path` is for messages.
+    /// Reads the text of a file; `path` is for messages. An error tells everything that is wrong, where it stands, and no
+    /// value.
     pub fn parse(text: &str, path: &Path, environment: &Environment) -> Result<Self, ConfigError> {
         Self::read(text, path, Some(environment))
     }
@@ -52,52 +55,63 @@ impl Extensions {
 
     fn read(text: &str, path: &Path, environment: Option<&Environment>) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
-        let document: Value = serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| {
-            ConfigError(format!(
-                "{file}, line {}, column {}: not usable as JSON: {}",
-                error.line(),
-                error.column(),
-                kind(&error)
-            ))
+        let text = text.trim_start_matches('\u{feff}');
+        let document: Value = serde_json::from_str(text).map_err(|error| {
+            let place = Place { line: error.line(), column: error.column() };
+            let what = format!("not usable as JSON: {}", kind(&error));
+            refusal(&[Mistake::new(&file, Some(place), what)], text)
         })?;
         let mut loaded = Self { path: Some(path.to_owned()), ..Self::default() };
         let Value::Object(root) = &document else {
             return Err(ConfigError(format!("{file} is no JSON object")));
         };
+        let mut wrong = Vec::new();
         for (key, value) in root {
             match key.as_str() {
-                "mcpServers" => loaded.servers(value, environment, &file)?,
-                "mcpInterceptors" => loaded.interceptors(value, environment, &file)?,
+                "mcpServers" => loaded.servers(value, environment, &file, &mut wrong),
+                "mcpInterceptors" => loaded.interceptors(value, environment, &mut wrong, &file),
                 // Other programs' parts of the file (83).
                 "skills" | "middlewares" => {}
                 other => {
-                    loaded.warnings.push(format!("{file}: {other} is not one of this program's keys and is ignored"));
+                    let hint = hint(other, &["mcpServers", "mcpInterceptors"]);
+                    loaded
+                        .warnings
+                        .push(format!("{file}: {other} is not one of this program's keys and is ignored{hint}"));
                 }
             }
+        }
+        if !wrong.is_empty() {
+            let place = |what: String| Mistake::new(&file, locate(text, &what), what);
+            return Err(refusal(&wrong.into_iter().map(place).collect::<Vec<_>>(), text));
         }
         loaded.document = Definition(document);
         Ok(loaded)
     }
 
-    fn servers(&mut self, value: &Value, environment: Option<&Environment>, file: &str) -> Result<(), ConfigError> {
+    /// Takes the servers; what is wrong goes to `wrong`, each beginning with the path of what it is about.
+    fn servers(&mut self, value: &Value, environment: Option<&Environment>, file: &str, wrong: &mut Vec<String>) {
         let servers = match value {
-            Value::Null => return Ok(()),
+            Value::Null => return,
             Value::Object(servers) => servers,
-            _ => return Err(ConfigError(format!("{file}: mcpServers is no object"))),
+            _ => return wrong.push("mcpServers is no object".to_owned()),
         };
         for (name, raw) in servers {
             let at = format!("mcpServers.{name}");
             let mut unset = Vec::new();
             let expanded = expand(raw, &at, environment, &mut unset);
             let Value::Object(members) = &expanded else {
-                return Err(ConfigError(format!("{file}: {at} is no object")));
+                wrong.push(format!("{at} is no object"));
+                continue;
             };
             let reader = Reader { file, at: &at, members };
             let mut server = match reader.server(name, &mut self.warnings) {
                 Ok(server) => server,
-                Err(Unusable::Load(error)) if unset.is_empty() => return Err(error),
-                // What is missing may well be why.
-                Err(Unusable::Load(error)) => return Err(ConfigError(format!("{}; {}", error.0, unset.join("; ")))),
+                Err(Unusable::Load(what)) => {
+                    // What is missing may well be why.
+                    let why: String = unset.iter().flat_map(|unset| ["; ", unset]).collect();
+                    wrong.push(format!("{what}{why}"));
+                    continue;
+                }
                 Err(Unusable::Skip(why)) => {
                     self.warnings.extend(unset.iter().map(|warning| format!("{file}: {warning}")));
                     self.warnings.push(format!("{file}: {at} is skipped: {why}"));
@@ -122,15 +136,9 @@ impl Extensions {
             }
             self.servers.insert(name.clone(), server);
         }
-        Ok(())
     }
 
-    fn interceptors(
-        &mut self,
-        value: &Value,
-        environment: Option<&Environment>,
-        file: &str,
-    ) -> Result<(), ConfigError> {
+    fn interceptors(&mut self, value: &Value, environment: Option<&Environment>, wrong: &mut Vec<String>, file: &str) {
         let raw = match value {
             Value::Null => &[],
             Value::Array(entries) => &entries[..],
@@ -138,8 +146,13 @@ impl Extensions {
         };
         for (index, raw) in raw.iter().enumerate() {
             let entry = expand(raw, "mcpInterceptors", environment, &mut self.warnings);
-            let read = interceptor::read(&entry)
-                .map_err(|what| ConfigError(format!("{file}: mcpInterceptors[{index}]{what}")))?;
+            let read = match interceptor::read(&entry) {
+                Ok(read) => read,
+                Err(what) => {
+                    wrong.push(format!("mcpInterceptors[{index}]{what}"));
+                    continue;
+                }
+            };
             if matches!(read, Interceptor::Python(_)) {
                 // As the file has it: a variable's value is not shown.
                 let named = raw.as_str().unwrap_or_default();
@@ -154,11 +167,11 @@ impl Extensions {
                     .any(|known| matches!(known, Interceptor::Http(known) if known.name == read.name))
             {
                 let name = &read.name;
-                return Err(ConfigError(format!("{file}: mcpInterceptors[{index}].name {name:?} is used before")));
+                wrong.push(format!("mcpInterceptors[{index}].name {name:?} is used before"));
+                continue;
             }
             self.interceptors.push(read);
         }
-        Ok(())
     }
 }
 
@@ -215,16 +228,22 @@ fn about_credentials(server: &ServerConfig) -> impl Iterator<Item = String> {
 
 /// Why a server is not taken.
 enum Unusable {
-    /// The file cannot be loaded.
-    Load(ConfigError),
+    /// The file cannot be loaded: what is wrong, beginning with its path.
+    Load(String),
     /// Only this server is left out (79).
     Skip(String),
 }
 
-impl From<ConfigError> for Unusable {
-    fn from(error: ConfigError) -> Self {
-        Self::Load(error)
+impl From<String> for Unusable {
+    fn from(what: String) -> Self {
+        Self::Load(what)
     }
+}
+
+/// The known key that was probably meant.
+fn hint(given: &str, known: &[&str]) -> String {
+    let nearest = super::schema::nearest(given, known.iter().copied()).filter(|(_, distance)| *distance <= 2);
+    nearest.map(|(name, _)| format!("; did you mean {name}?")).unwrap_or_default()
 }
 
 /// Reads one server's members.
@@ -235,8 +254,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn error(&self, key: &str, what: &str) -> ConfigError {
-        ConfigError(format!("{}: {}.{key} {what}", self.file, self.at))
+    fn error(&self, key: &str, what: &str) -> String {
+        format!("{}.{key} {what}", self.at)
     }
 
     /// A member that is there and not null.
@@ -246,12 +265,13 @@ impl Reader<'_> {
 
     fn server(&self, name: &str, warnings: &mut Vec<String>) -> Result<ServerConfig, Unusable> {
         for key in self.members.keys().filter(|key| !SERVER_KEYS.contains(&key.as_str())) {
-            warnings.push(format!("{}: {}.{key} is not a known key; it is kept and has no effect", self.file, self.at));
+            let hint = hint(key, &SERVER_KEYS);
+            let at = format!("{}: {}.{key}", self.file, self.at);
+            warnings.push(format!("{at} is not a known key; it is kept and has no effect{hint}"));
         }
         let enabled = self.flag("enabled")?.unwrap_or(true);
         let toolsets = self.toolsets(name)?;
-        let routing =
-            routing::read(self.members).map_err(|what| ConfigError(format!("{}: {}.{what}", self.file, self.at)))?;
+        let routing = routing::read(self.members).map_err(|what| format!("{}.{what}", self.at))?;
         let max_concurrent_calls = self.calls()?;
         let session_init_timeout = match self.members.get("session_init_timeout") {
             None => Some(DEFAULT_INIT_TIMEOUT),
@@ -265,8 +285,7 @@ impl Reader<'_> {
         let unusable = |why: String| {
             if enabled && !toolsets.is_empty() {
                 // A server with tasks must not vanish silently (32).
-                let error = format!("{}: {} has task_toolsets, but {why}", self.file, self.at);
-                return Unusable::Load(ConfigError(error));
+                return Unusable::Load(format!("{} has task_toolsets, but {why}", self.at));
             }
             Unusable::Skip(why)
         };
@@ -300,7 +319,7 @@ impl Reader<'_> {
         Ok(server)
     }
 
-    fn flag(&self, key: &str) -> Result<Option<bool>, ConfigError> {
+    fn flag(&self, key: &str) -> Result<Option<bool>, String> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(*value)),
@@ -308,7 +327,7 @@ impl Reader<'_> {
         }
     }
 
-    fn calls(&self) -> Result<Option<u32>, ConfigError> {
+    fn calls(&self) -> Result<Option<u32>, String> {
         let Some(value) = self.get("max_concurrent_calls") else { return Ok(None) };
         match value.as_u64() {
             Some(calls @ 1..=4_096) => Ok(Some(calls as u32)),
@@ -317,7 +336,7 @@ impl Reader<'_> {
     }
 
     /// A positive, finite number of seconds; null is none (81).
-    fn timeout(&self, key: &str) -> Result<Option<Duration>, ConfigError> {
+    fn timeout(&self, key: &str) -> Result<Option<Duration>, String> {
         let Some(value) = self.get(key) else { return Ok(None) };
         // A reference to a variable makes a text of a number.
         let seconds = value.as_f64().or_else(|| value.as_str().and_then(|text| text.trim().parse().ok()));
@@ -328,7 +347,7 @@ impl Reader<'_> {
             .ok_or_else(|| self.error(key, "must be a finite number of seconds above 0, or null"))
     }
 
-    fn credentials(&self) -> Result<Vec<CredentialSource>, ConfigError> {
+    fn credentials(&self) -> Result<Vec<CredentialSource>, String> {
         let all = [CredentialSource::OAuth, CredentialSource::UserAuth, CredentialSource::HeadersFromContext];
         let mut on = Vec::new();
         for source in all {
@@ -350,10 +369,9 @@ impl Reader<'_> {
         &self,
         key: &str,
         read: impl FnOnce(&Map<String, Value>) -> Result<T, String>,
-    ) -> Result<Option<T>, ConfigError> {
+    ) -> Result<Option<T>, String> {
         let Some(Value::Object(members)) = self.get(key) else { return Ok(None) };
-        let wrong = |what: String| ConfigError(format!("{}: {}.{key}{what}", self.file, self.at));
-        read(members).map(Some).map_err(wrong)
+        read(members).map(Some).map_err(|what| format!("{}.{key}{what}", self.at))
     }
 
     fn oauth(&self, warnings: &mut Vec<String>) -> Result<OAuth, oauth::Wrong> {
@@ -365,7 +383,7 @@ impl Reader<'_> {
         oauth::read(members)
     }
 
-    fn toolsets(&self, server: &str) -> Result<Vec<Toolset>, ConfigError> {
+    fn toolsets(&self, server: &str) -> Result<Vec<Toolset>, String> {
         let entries = match self.get("task_toolsets") {
             None => return Ok(Vec::new()),
             Some(Value::Array(entries)) => entries,
@@ -395,7 +413,7 @@ impl Reader<'_> {
         Ok(toolsets)
     }
 
-    fn toolset(&self, entry: &Value, at: &str) -> Result<Toolset, ConfigError> {
+    fn toolset(&self, entry: &Value, at: &str) -> Result<Toolset, String> {
         const KEYS: [&str; 6] =
             ["name", "submit_tool", "status_tool", "cancel_tool", "input_tool", "idempotent_submit"];
         let Value::Object(members) = entry else { return Err(self.error(at, "must be an object")) };

@@ -292,3 +292,26 @@ fn what_a_variable_holds_is_not_shown_where_it_does_not_fit_37() {
     assert!(warnings.contains("mcpServers.a is skipped: its type is unknown"), "{warnings}");
     assert!(warnings.contains("pkg.auth:build") && !warnings.contains("hunter2"), "{warnings}");
 }
+
+#[test]
+fn everything_that_is_wrong_with_servers_is_told_at_once_where_it_stands() {
+    let text = "{\n  \"mcpServers\": {\n    \"a\": {\n      \"command\": \"x\",\n      \"env\": {\"K\": \"hunter2\"}, \"enabled\": \"yes\"\n    },\n\
+                \"b\": {\"command\": \"x\", \"task_toolsets\": [{\"nme\": \"hunter2\"}]}\n  }\n}";
+    let error = Extensions::parse(text, Path::new("e.json"), &Environment::default()).unwrap_err();
+    let summary = error.summary();
+    assert!(summary.contains("e.json, line 5, column 32: mcpServers.a.enabled must be true or false"), "{summary}");
+    assert!(
+        summary.contains("e.json, line 7, column 42: mcpServers.b.task_toolsets[0] has the unknown key nme"),
+        "{summary}"
+    );
+    assert!(error.0.contains("    5 |       \"env\": {\"K\": …}, \"enabled\": …"), "{error}");
+    assert!(!error.0.contains("hunter2"), "{error}");
+}
+
+#[test]
+fn a_misspelt_key_has_the_one_that_was_meant_in_its_warning() {
+    let loaded = one(&json!({"command": "x", "tool_call_timout": 5})).unwrap();
+    assert!(loaded.warnings[0].ends_with("; did you mean tool_call_timeout?"), "{:?}", loaded.warnings);
+    let loaded = parse_with(&json!({"mcpServer": {}}), &[]).unwrap();
+    assert!(loaded.warnings[0].ends_with("; did you mean mcpServers?"), "{:?}", loaded.warnings);
+}

@@ -5,7 +5,7 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-use super::ConfigError;
+use super::place::{Mistake, Place};
 
 /// A node and where it begins.
 pub(super) type Node = Spanned<Yaml>;
@@ -44,7 +44,7 @@ impl Yaml {
 const MAX_DEPTH: usize = 24;
 
 /// Reads a document; `file` is its name for messages, which quote none of its text.
-pub(super) fn parse(text: &str, file: &str) -> Result<Node, ConfigError> {
+pub(super) fn parse(text: &str, file: &str) -> Result<Node, Mistake> {
     let options = serde_saphyr::options! { budget: serde_saphyr::budget! { max_depth: MAX_DEPTH } };
     serde_saphyr::from_str_with_options::<Option<Node>>(text, options)
         .map(|node| {
@@ -53,9 +53,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Node, ConfigError> {
             })
         })
         .map_err(|error| {
-            let at =
-                error.location().map(|at| format!(", line {}, column {}", at.line(), at.column())).unwrap_or_default();
-            ConfigError(format!("{file}{at}: not usable as YAML: {}", plain(&error)))
+            Mistake::new(file, error.location().map(Place::from), format!("not usable as YAML: {}", plain(&error)))
         })
 }
 
@@ -160,10 +158,10 @@ mod tests {
     fn an_empty_document_is_null_and_a_broken_one_names_its_place() {
         assert_eq!(parse("", "f").unwrap().value, Yaml::Null);
         assert_eq!(parse("# only a comment\n", "f").unwrap().value, Yaml::Null);
-        let error = parse("a: 1\nb: [secret-value\n", "config.yaml").unwrap_err().to_string();
+        let error = parse("a: 1\nb: [secret-value\n", "config.yaml").unwrap_err().said();
         assert!(error.starts_with("config.yaml, line ") && error.contains("column"), "{error}");
         assert!(!error.contains("secret-value"), "{error}");
-        let error = parse("a: 1\na: 2\n", "config.yaml").unwrap_err().to_string();
+        let error = parse("a: 1\na: 2\n", "config.yaml").unwrap_err().said();
         assert_eq!(error, "config.yaml, line 2, column 1: not usable as YAML: duplicate mapping key: a");
     }
 
@@ -172,7 +170,7 @@ mod tests {
         let nested = |depth: usize| format!("a: {}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(parse(&nested(MAX_DEPTH - 1), "f").is_ok());
         for depth in [MAX_DEPTH, 60, 100_000] {
-            let error = parse(&nested(depth), "config.yaml").unwrap_err().to_string();
+            let error = parse(&nested(depth), "config.yaml").unwrap_err().said();
             assert!(error.starts_with("config.yaml, line 1") && error.contains("not usable as YAML"), "{error}");
         }
     }

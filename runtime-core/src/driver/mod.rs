@@ -39,8 +39,10 @@ pub struct SubmitCall<'a> {
     pub scope: &'a Scope,
     /// The text of a JSON object.
     pub arguments: &'a RawValue,
-    /// Travels in `_meta`, the same again when a submit is resolved after a crash.
-    pub idempotency_key: &'a str,
+    /// The task's id; it travels in `_meta`, the same again when a submit is resolved after a crash.
+    pub task_id: &'a str,
+    /// Whether it is such a second call.
+    pub again: bool,
     /// Headers from the request's secrets (120): they are here and nowhere else.
     pub headers: &'a [(HeaderName, HeaderValue)],
 }
@@ -65,8 +67,8 @@ pub trait Driver: Send + Sync {
     /// Asks how a task stands.
     async fn status(&self, task: &Tracked) -> StatusReading;
 
-    /// Cancels the remote task `remote_id` of `scope`.
-    async fn cancel(&self, binding: &Binding, scope: &Scope, remote_id: &str) -> CancelReading;
+    /// Cancels the remote task `remote_id` of `scope`, on behalf of the task `task_id`.
+    async fn cancel(&self, task_id: &str, binding: &Binding, scope: &Scope, remote_id: &str) -> CancelReading;
 
     /// Answers `input_required`; the answer reads like a status answer.
     async fn input(&self, task: &Tracked, tool: &str, input: &RawValue) -> StatusReading;

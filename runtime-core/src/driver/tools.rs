@@ -11,7 +11,7 @@ use super::{Driver, NoRoute, Route, Routes, SubmitCall, SubmitFailure};
 use crate::contract::{CancelReading, StatusReading, ToolAnswer, read_cancel, read_status, read_submit};
 use crate::task::transition::code;
 use crate::task::{Binding, Failure, FailureKind, Limits, Snapshot, Tracked};
-use crate::upstream::{CallError, CallErrorKind, Scope, ToolCall};
+use crate::upstream::{About, CallError, CallErrorKind, Purpose, Scope, ToolCall};
 
 /// The `_meta` member that carries a submit's idempotency key.
 const IDEMPOTENCY_KEY: &str = "mcp-taskd/idempotency-key";
@@ -42,14 +42,15 @@ impl ToolsDriver {
 
     /// Calls a tool about a task and reads what its answer means. Texts of the server's are scrubbed of the credentials
     /// that were sent to it (148).
-    async fn ask(&self, task: &Tracked, tool: &str, arguments: &impl Serialize) -> StatusReading {
+    async fn ask(&self, task: &Tracked, purpose: Purpose, tool: &str, arguments: &impl Serialize) -> StatusReading {
         let remote_id = task.remote_task_id.as_deref().unwrap_or_default();
         let route = match self.routes.drive(&task.binding, &task.user_id) {
             Ok(route) => route,
             Err(NoRoute::Gone(why)) => return StatusReading::Snapshot(Box::new(gone(&why))),
             Err(NoRoute::Elsewhere(why)) => return StatusReading::Failure(Failure::new(FailureKind::Unroutable, why)),
         };
-        let mut reading = match call(&route, &scope_of(task), tool, arguments).await {
+        let about = About { task_id: &task.id, purpose };
+        let mut reading = match call(&route, about, &scope_of(task), tool, arguments).await {
             Ok(answer) => read_status(&answer, tool, remote_id, &self.limits),
             Err(failure) => StatusReading::Failure(failure),
         };
@@ -61,10 +62,16 @@ impl ToolsDriver {
     }
 }
 
-async fn call(route: &Route, scope: &Scope, tool: &str, arguments: &impl Serialize) -> Result<ToolAnswer, Failure> {
+async fn call(
+    route: &Route,
+    about: About<'_>,
+    scope: &Scope,
+    tool: &str,
+    arguments: &impl Serialize,
+) -> Result<ToolAnswer, Failure> {
     let arguments = to_raw_value(arguments).map_err(|error| internal(&error))?;
-    let deadline = Some(route.call_deadline);
-    let call = ToolCall { tool, arguments: &arguments, meta: &[], headers: &[], scope, deadline };
+    let (task, deadline) = (Some(about), Some(route.call_deadline));
+    let call = ToolCall { tool, arguments: &arguments, meta: &[], headers: &[], scope, task, deadline };
     let result = route.upstream.call_tool(call).await.map_err(failure)?;
     read(&result, tool)
 }
@@ -86,13 +93,15 @@ impl Driver for ToolsDriver {
             NoRoute::Elsewhere(why) | NoRoute::Gone(why) => SubmitFailure::NotSent(why),
         })?;
         let tool = call.binding.toolset.submit_tool.as_str();
-        let meta = [(IDEMPOTENCY_KEY, call.idempotency_key)];
+        let meta = [(IDEMPOTENCY_KEY, call.task_id)];
+        let purpose = if call.again { Purpose::Resubmit } else { Purpose::Submit };
         let request = ToolCall {
             tool,
             arguments: call.arguments,
             meta: &meta,
             headers: call.headers,
             scope: call.scope,
+            task: Some(About { task_id: call.task_id, purpose }),
             deadline: Some(route.submit_deadline),
         };
         let result = route.upstream.call_tool(request).await.map_err(|error| {
@@ -112,17 +121,19 @@ impl Driver for ToolsDriver {
 
     async fn status(&self, task: &Tracked) -> StatusReading {
         let remote_id = task.remote_task_id.as_deref().unwrap_or_default();
-        self.ask(task, &task.binding.toolset.status_tool, &TaskIdArgument { task_id: remote_id }).await
+        let arguments = TaskIdArgument { task_id: remote_id };
+        self.ask(task, Purpose::Status, &task.binding.toolset.status_tool, &arguments).await
     }
 
-    async fn cancel(&self, binding: &Binding, scope: &Scope, remote_id: &str) -> CancelReading {
+    async fn cancel(&self, task_id: &str, binding: &Binding, scope: &Scope, remote_id: &str) -> CancelReading {
         let tool = binding.toolset.cancel_tool.as_str();
         let route = match self.routes.drive(binding, &scope.user_id) {
             Ok(route) => route,
             Err(NoRoute::Gone(why)) => return CancelReading::Ended(Box::new(gone(&why))),
             Err(NoRoute::Elsewhere(why)) => return CancelReading::Failure(Failure::new(FailureKind::Unroutable, why)),
         };
-        let mut reading = match call(&route, scope, tool, &TaskIdArgument { task_id: remote_id }).await {
+        let about = About { task_id, purpose: Purpose::Cancel };
+        let mut reading = match call(&route, about, scope, tool, &TaskIdArgument { task_id: remote_id }).await {
             Ok(answer) => read_cancel(&answer, tool, remote_id, &self.limits),
             Err(failure) => CancelReading::Failure(failure),
         };
@@ -135,7 +146,7 @@ impl Driver for ToolsDriver {
 
     async fn input(&self, task: &Tracked, tool: &str, input: &RawValue) -> StatusReading {
         let remote_id = task.remote_task_id.as_deref().unwrap_or_default();
-        self.ask(task, tool, &InputArguments { task_id: remote_id, input }).await
+        self.ask(task, Purpose::Input, tool, &InputArguments { task_id: remote_id, input }).await
     }
 }
 

@@ -26,7 +26,8 @@ impl Service {
         let first = before.cancel_requested_at.is_none() && task.cancel_requested_at.is_some();
         self.metrics.cancel_requests.with_label_values(&[if first { "recorded" } else { "repeated" }]).inc();
         if first {
-            tracing::info!(task.id = %task.id, server = %task.binding.server_name, "cancel requested");
+            let (server, worker) = (&*task.binding.server_name, self.worker.id());
+            tracing::info!(task.id = %task.id, server, worker = worker.as_deref(), "cancel requested");
         }
         self.freed(&task);
         Ok(task)

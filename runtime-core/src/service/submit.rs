@@ -179,7 +179,8 @@ impl Service {
             scope: &intent.scope,
             arguments: &intent.submit.arguments,
             // The row's id, not the caller's key: two users may use the same one, and after a refusal the same caller may.
-            idempotency_key: &intent.id,
+            task_id: &intent.id,
+            again: false,
             headers: &intent.headers,
         };
         let result = match self.driver.submit(call).await {
@@ -210,8 +211,9 @@ impl Service {
             Err(ServiceError::OutcomeUnknown { .. }) => "unknown",
             Err(_) => "refused",
         };
-        self.metrics.tasks_submitted.with_label_values(&[server_label(&intent.binding.server_name), outcome]).inc();
-        tracing::info!(task.id = %intent.id, server = %intent.binding.server_name, outcome, "submit ended");
+        let server = &*intent.binding.server_name;
+        self.metrics.tasks_submitted.with_label_values(&[server_label(server), outcome]).inc();
+        tracing::info!(task.id = %intent.id, server, worker = %intent.worker, outcome, "submit ended");
         result
     }
 
@@ -368,7 +370,7 @@ impl Service {
         }
         let mut pause = Duration::from_millis(200);
         for _ in 0..COMPENSATIONS {
-            match self.driver.cancel(&intent.binding, &intent.scope, remote_id).await {
+            match self.driver.cancel(&intent.id, &intent.binding, &intent.scope, remote_id).await {
                 CancelReading::Ended(_) => {
                     tracing::warn!(task.id = %intent.id, "a remote task that could not be tracked was cancelled");
                     return;

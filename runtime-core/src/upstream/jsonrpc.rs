@@ -327,6 +327,7 @@ mod tests {
             meta: &meta,
             headers: &[],
             scope: &scope,
+            task: None,
             deadline: None,
         });
         for era in [Era::Legacy, Era::Modern] {

@@ -40,8 +40,8 @@ pub use http::{BODY_MAX_BYTES, Reach};
 use interceptor::{Chain, Endpoint, Interceptor, Interceptors};
 pub use metrics::Metrics;
 use opening::Opening;
-pub use stdio::guard;
 use scrub::Scrubber;
+pub use stdio::guard;
 
 /// On whose behalf a call is made; sessions of a stdio server belong to one (102).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -66,6 +66,8 @@ pub struct ToolCall<'a> {
     pub headers: &'a [(HeaderName, HeaderValue)],
     /// On whose behalf.
     pub scope: &'a Scope,
+    /// The task that it is about; none of an ordinary call.
+    pub task: Option<About<'a>>,
     /// The call's own deadline, apart from bringing a session up: every call of a task has one. The transport's own rule
     /// where `None`.
     pub deadline: Option<Duration>,
@@ -74,6 +76,43 @@ pub struct ToolCall<'a> {
 impl ToolCall<'_> {
     fn of_task(&self) -> bool {
         self.deadline.is_some()
+    }
+}
+
+/// What a call has to do with a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct About<'a> {
+    /// The daemon's id of the task.
+    pub task_id: &'a str,
+    /// What the call is for.
+    pub purpose: Purpose,
+}
+
+/// What a call about a task is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Starts it.
+    Submit,
+    /// Starts it once more, because nobody knows what became of the first call.
+    Resubmit,
+    /// Asks how it stands.
+    Status,
+    /// Cancels it.
+    Cancel,
+    /// Answers what it asked.
+    Input,
+}
+
+impl Purpose {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Submit => "submit",
+            Self::Resubmit => "resubmit",
+            Self::Status => "status",
+            Self::Cancel => "cancel",
+            Self::Input => "input",
+        }
     }
 }
 
@@ -96,6 +135,22 @@ pub enum CallErrorKind {
     Rpc,
     /// An interceptor refused the call, or could not be asked; the call was not sent (139).
     Intercepted,
+}
+
+impl CallErrorKind {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Timeout => "timeout",
+            Self::Transport => "transport",
+            Self::Auth => "auth",
+            Self::Denied => "denied",
+            Self::Protocol => "protocol",
+            Self::Rpc => "rpc",
+            Self::Intercepted => "intercepted",
+        }
+    }
 }
 
 /// A failed call. The message carries no credential that was sent (148).
@@ -190,6 +245,34 @@ pub struct Options {
     pub guard: Option<guard::Guard>,
     /// Where chains of OAuth refresh tokens are kept; without it they live in the process alone (116).
     pub chains: Option<Arc<dyn oauth::ChainStore>>,
+    /// What the program puts around each server's transport, behind all interceptors.
+    pub layer: Layer,
+}
+
+type Wrap = dyn Fn(&ServerConfig, SharedUpstream) -> SharedUpstream + Send + Sync;
+
+/// Something around a server's transport that sees the calls which are really sent, such as tracing; nothing by default.
+#[derive(Clone, Default)]
+pub struct Layer(Option<Arc<Wrap>>);
+
+impl Layer {
+    /// A layer that `wrap` puts around each server as it is opened.
+    pub fn new(wrap: impl Fn(&ServerConfig, SharedUpstream) -> SharedUpstream + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(wrap)))
+    }
+
+    fn around(&self, server: &ServerConfig, upstream: SharedUpstream) -> SharedUpstream {
+        match &self.0 {
+            Some(wrap) => wrap(server, upstream),
+            None => upstream,
+        }
+    }
+}
+
+impl std::fmt::Debug for Layer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Layer").field(&self.0.is_some()).finish()
+    }
 }
 
 impl Options {
@@ -202,6 +285,7 @@ impl Options {
             interceptors: Interceptors::default(),
             guard: None,
             chains: None,
+            layer: Layer::default(),
         }
     }
 }
@@ -296,6 +380,7 @@ impl Factory {
         let secret_args = extensions.secret_args(server);
         let open = move |credential: &Credential| {
             let transport = factory.transport(&config, &secret_args, credential, &known)?;
+            let transport = factory.options.layer.around(&config, transport);
             Ok(Chain::wrap(&config.name, transport, interceptors.clone()))
         };
         PerCaller::wrap(server, Box::new(open))

@@ -142,6 +142,11 @@ impl Breaker {
         matches!(self.state, State::Open { .. })
     }
 
+    /// Whether calls go through as they come: neither held back nor on trial.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed { .. })
+    }
+
     /// Whether the last that was heard of the server is good.
     pub(super) fn is_sound(&self) -> bool {
         matches!(self.state, State::Closed { failures: 0 })

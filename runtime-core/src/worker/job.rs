@@ -138,7 +138,7 @@ async fn poll(context: &Context, task: &Tracked) -> Done {
 
 async fn cancel(context: &Context, task: &Tracked, expiring: bool) -> Done {
     let remote_id = task.remote_task_id.as_deref().unwrap_or_default();
-    match context.driver.cancel(&task.binding, &scope_of(task), remote_id).await {
+    match context.driver.cancel(&task.id, &task.binding, &scope_of(task), remote_id).await {
         CancelReading::Ended(snapshot) => decided(task.on_cancel_answer(*snapshot, context.now())),
         CancelReading::Failure(failure) => {
             (if expiring { Job::Expire } else { Job::Cancel }).done(context, task, failure)
@@ -181,7 +181,8 @@ async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
         binding: &task.binding,
         scope: &scope,
         arguments: &arguments,
-        idempotency_key: &task.id,
+        task_id: &task.id,
+        again: true,
         // A submit that took any kept no arguments, and is not repeated.
         headers: &[],
     };
@@ -214,7 +215,7 @@ async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
 async fn cancel_orphan(context: &Context, task: &Tracked, scope: &Scope, remote_id: &str) {
     match context.store.is_tracked(&task.binding.server_name, remote_id).await {
         Ok(true) => {}
-        Ok(false) => match context.driver.cancel(&task.binding, scope, remote_id).await {
+        Ok(false) => match context.driver.cancel(&task.id, &task.binding, scope, remote_id).await {
             CancelReading::Ended(_) => tracing::warn!(task.id = %task.id, "a refused handle was cancelled"),
             CancelReading::Failure(failure) => {
                 tracing::error!(task.id = %task.id, error = %failure.message, "an orphan may run on the server");

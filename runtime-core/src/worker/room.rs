@@ -135,7 +135,11 @@ mod tests {
         let each = |limit| [("a", limit), ("b", limit), ("c", limit), ("", limit)];
         assert_eq!(limits(&room(100_000, 9).polls(&servers, true, true)), each(CLAIM / 3));
         assert_eq!(limits(&room(100_000, 9).cancels(&servers, Some(count(0, 0)), true)), each(CLAIM / 4));
-        assert_eq!(limits(&room(100_000, 9).polls(&servers, true, false)), each(CLAIM / 3)[..3], "it is not their time");
+        assert_eq!(
+            limits(&room(100_000, 9).polls(&servers, true, false)),
+            each(CLAIM / 3)[..3],
+            "it is not their time"
+        );
         assert_eq!(limits(&room(100_000, 9).cancels(&servers, None, true)), each(CLAIM / 4)[..3]);
     }
 
@@ -151,7 +155,8 @@ mod tests {
         for held in 0..120 {
             let servers = [("a", count(held / 2, 0)), ("b", count(held - held / 2, 0)), ("c", count(0, 0))];
             for crowded in [false, true] {
-                let claimed: usize = room(100, held).polls(&servers, crowded, true).iter().map(|portion| portion.limit).sum();
+                let claimed: usize =
+                    room(100, held).polls(&servers, crowded, true).iter().map(|portion| portion.limit).sum();
                 assert!(held + claimed <= 100.max(held), "{held} + {claimed}");
             }
         }

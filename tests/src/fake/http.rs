@@ -64,6 +64,8 @@ pub struct Called {
     pub tool: String,
     /// The task that its arguments name.
     pub task_id: Option<String>,
+    /// `traceparent` in `_meta`.
+    pub traceparent: Option<String>,
     /// The request's headers.
     pub headers: HeaderMap,
     /// Who called, where the header [`CALLER`] says so.
@@ -152,6 +154,7 @@ impl FakeState {
             at: Instant::now(),
             tool: params["name"].as_str().unwrap_or_default().to_owned(),
             task_id: params["arguments"]["task_id"].as_str().map(str::to_owned),
+            traceparent: params["_meta"]["traceparent"].as_str().map(str::to_owned),
             headers: headers.clone(),
             caller: headers.get(CALLER).and_then(|caller| caller.to_str().ok()).map(str::to_owned),
         };

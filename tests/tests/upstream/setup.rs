@@ -58,7 +58,7 @@ pub(crate) async fn call_as(
 ) -> Result<Value, CallError> {
     let arguments = RawValue::from_string(arguments.to_string()).expect("JSON");
     let meta = [("mcp-taskd/idempotency-key", "key-1")];
-    let call = ToolCall { tool, arguments: &arguments, meta: &meta, headers: &[], scope, deadline };
+    let call = ToolCall { tool, arguments: &arguments, meta: &meta, headers: &[], scope, task: None, deadline };
     let answer = upstream.call_tool(call).await?;
     Ok(serde_json::from_str(answer.get()).expect("JSON"))
 }

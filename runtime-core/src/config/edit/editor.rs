@@ -71,7 +71,7 @@ impl Editor {
 
     /// Whether this process could load what is about to be written.
     fn check(&self, before: &Value, next: &Value, content: &Content, after_restart: bool) -> Result<(), EditError> {
-        let invalid = |error: ConfigError| Refused::Invalid(plain(&error.0, &content.path));
+        let invalid = |error: ConfigError| Refused::Invalid(plain(&error.summary(), &content.path));
         let extensions = content.parse(&self.source.environment).map_err(invalid)?;
         check(&self.settings, &extensions).map_err(invalid)?;
         for name in changed(before, next) {
@@ -97,9 +97,13 @@ fn skipped<'a>(extensions: &'a Extensions, document: &Value, name: &str) -> Opti
     Some(warning.map_or("the server would be skipped", String::as_str))
 }
 
-/// An error's text without the path, which says nothing to who sent the change.
+/// An error's text without the path and the place in a file that was not written: they say nothing to who sent the change.
 fn plain(error: &str, path: &Path) -> String {
-    error.replace(&format!("{}: ", path.display()), "")
+    let file = path.display().to_string();
+    let mut parts = error.split(&file);
+    let before = parts.next().unwrap_or_default();
+    let after = parts.map(|part| part.split_once(": ").map_or(part, |(_, what)| what));
+    [before].into_iter().chain(after).collect()
 }
 
 fn document(content: &Content) -> Result<Value, ConfigError> {
@@ -211,6 +215,8 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&path).unwrap(), broken);
             assert!(site.editor.shown().is_err());
         }
-        assert!(plain("/a/b: x is wrong", Path::new("/a/b")) == "x is wrong");
+        let plain = |text: &str| plain(text, Path::new("/a/b"));
+        assert_eq!(plain("/a/b: x is wrong"), "x is wrong");
+        assert_eq!(plain("/a/b, line 1, column 2: x: no; /a/b: y"), "x: no; y");
     }
 }

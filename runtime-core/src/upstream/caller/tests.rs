@@ -55,7 +55,8 @@ fn server(more: &Value) -> (SharedUpstream, Seen) {
 async fn call(server: &SharedUpstream, user: &str, headers: &Credential) -> Result<(), CallError> {
     let scope = Scope { user_id: user.into(), thread_id: "t".into() };
     let arguments = RawValue::from_string("{}".into()).unwrap();
-    let call = ToolCall { tool: "echo", arguments: &arguments, meta: &[], headers, scope: &scope, deadline: None };
+    let (meta, scope, task, deadline) = (&[], &scope, None, None);
+    let call = ToolCall { tool: "echo", arguments: &arguments, meta, headers, scope, task, deadline };
     server.call_tool(call).await.map(drop)
 }
 

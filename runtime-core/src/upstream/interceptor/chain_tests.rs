@@ -111,7 +111,8 @@ impl Setup {
     ) -> Result<serde_json::Value, CallError> {
         let arguments = RawValue::from_string(r#"{"a":1}"#.to_owned()).unwrap();
         let scope = Scope { user_id: "ada".into(), thread_id: "t1".into() };
-        let call = ToolCall { tool: "echo", arguments: &arguments, meta: &[], headers, scope: &scope, deadline };
+        let call =
+            ToolCall { tool: "echo", arguments: &arguments, meta: &[], headers, scope: &scope, task: None, deadline };
         let answer = self.chain.call_tool(call).await?;
         Ok(serde_json::from_str(answer.get()).unwrap())
     }

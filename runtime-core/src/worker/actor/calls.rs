@@ -100,7 +100,17 @@ impl Actor {
         self.lanes.finish(server, running.slot);
         self.context.metrics.poll_duration.with_label_values(&[server_label(server)]).observe(took.as_secs_f64());
         let boot = self.context.boot();
-        self.lanes.breaker(server).ended(running.probe, done.failure.as_ref(), boot.saturating_sub(took), boot);
+        let breaker = self.lanes.breaker(server);
+        let closed = breaker.is_closed();
+        breaker.ended(running.probe, done.failure.as_ref(), boot.saturating_sub(took), boot);
+        // Once an outage, not once a call.
+        match (closed, breaker.is_closed()) {
+            (true, false) => {
+                tracing::warn!(server, reason = breaker.reason(), "the server does not answer as it should");
+            }
+            (false, true) => tracing::info!(server, "the server answers again"),
+            _ => {}
+        }
         if let Some(failure) = &done.failure {
             self.count_failure(server, running.kind, failure);
             if let Effect::Decided(Decision::Write(change)) = &done.effect {

@@ -109,8 +109,7 @@ impl Actor {
         // Those share one part of the room, however many they are.
         let names = routes.names().chain((!personal.is_empty()).then_some(PERSONAL));
         let servers: Vec<_> = names.map(|name| (name, self.held.of_server(name))).collect();
-        let held =
-            strangers.then(|| self.held.of_strangers(|name| routes.find(name).is_some() || name == PERSONAL));
+        let held = strangers.then(|| self.held.of_strangers(|name| routes.find(name).is_some() || name == PERSONAL));
         let all = |servers: Vec<String>| -> Vec<String> {
             let has_personal = servers.iter().any(|name| name == PERSONAL);
             servers.into_iter().chain(personal.iter().filter(|_| has_personal).cloned()).collect()

@@ -73,13 +73,18 @@ impl Actor {
                 if !change.status.is_terminal() && !self.is_far(change.next_due_at) {
                     self.context.announce_due();
                 }
-                if let Some(held) = self.held.remove(&id)
-                    && change.status.is_terminal()
-                {
-                    self.ended(&held.task, &change);
+                if let Some(held) = self.held.remove(&id) {
+                    if change.status.is_terminal() {
+                        self.ended(&held.task, &change);
+                    } else if change.status != held.task.status {
+                        self.tell(&held.task, &change, "task changed");
+                    }
                 }
             }
             Written::Done(epoch) => {
+                if let Some(held) = self.held.get(&id).filter(|held| held.task.status != change.status) {
+                    self.tell(&held.task, &change, "task changed");
+                }
                 self.held.applied(&id, &change, epoch);
                 if self.drain.is_some() { self.release(&id) } else { self.held.wait(&id) }
             }
@@ -127,7 +132,15 @@ impl Actor {
                 metrics.result_size.with_label_values(&[server]).observe(result.as_str().len() as f64);
             }
         }
-        tracing::info!(task.id = %task.id, server = %task.binding.server_name, status, "task ended");
+        self.tell(task, change, "task ended");
+    }
+
+    /// One line for each change of a task's status; a poll that finds nothing new has none.
+    fn tell(&self, task: &Tracked, change: &Change, what: &'static str) {
+        let worker = self.worker.as_ref().map_or("", |worker| &*worker.id);
+        let (server, status) = (&*task.binding.server_name, change.status.as_str());
+        let error_code = change.outcome.as_ref().and_then(|(outcome, _)| outcome.error_code.as_deref());
+        tracing::info!(task.id = %task.id, server, worker, status, error_code, "{what}");
     }
 
     /// Writes the counters of unchanged polls that are a lease old; a part of them at a time, so that they make no burst.

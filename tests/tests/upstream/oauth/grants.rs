@@ -140,6 +140,7 @@ async fn a_calls_own_credential_wins_and_its_refusal_renews_nothing_122() {
         meta: &[],
         headers: &headers,
         scope: &scope,
+        task: None,
         deadline: PATIENT,
     };
     let error = upstream.call_tool(call).await.unwrap_err();

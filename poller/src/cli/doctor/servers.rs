@@ -1,0 +1,60 @@
+//! Each server: whether it lists its tools, and has those that the configuration names.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use mcp_taskd_core::config::ServerConfig;
+use mcp_taskd_core::upstream::Upstreams;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::{Instant, timeout};
+
+use super::Check;
+use crate::exit::Exit;
+use crate::wiring::{self, Configuration};
+
+/// How long a server may take to list its tools, whatever its own configuration allows.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks every enabled server, all at once.
+pub(super) async fn look(configuration: &Configuration) -> Vec<Check> {
+    let upstreams = match wiring::upstreams(configuration) {
+        Ok(upstreams) => upstreams,
+        Err(error) => return vec![Check::failed("servers", error.summary()).exits(Exit::Config)],
+    };
+    let enabled = configuration.extensions.servers.values().filter(|server| server.enabled);
+    let checks = join_all(enabled.map(|server| ask(server, &upstreams))).await;
+    upstreams.close().await;
+    if checks.is_empty() { vec![Check::warning("servers", "none is configured and enabled")] } else { checks }
+}
+
+async fn ask(server: &ServerConfig, upstreams: &Upstreams) -> Check {
+    let name = format!("server {}", server.name);
+    let Some(upstream) = upstreams.find(&server.name) else { return Check::failed(name, "it was not opened") };
+    let started = Instant::now();
+    match timeout(PATIENCE, upstream.list_tools()).await {
+        Err(_) => Check::failed(name, format!("its tools were not listed within {PATIENCE:?}")),
+        Ok(Err(error)) => Check::failed(name, error.message),
+        Ok(Ok(tools)) => listed(name, server, &tools, started.elapsed()),
+    }
+}
+
+fn listed(name: String, server: &ServerConfig, tools: &[Box<RawValue>], took: Duration) -> Check {
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    let names: HashSet<String> =
+        tools.iter().filter_map(|tool| serde_json::from_str::<Named>(tool.get()).ok()).map(|tool| tool.name).collect();
+    let configured = server.toolsets.iter().flat_map(|toolset| {
+        let roles = [&toolset.submit_tool, &toolset.status_tool, &toolset.cancel_tool];
+        roles.into_iter().chain(&toolset.input_tool)
+    });
+    let missing: Vec<_> = configured.filter(|tool| !names.contains(*tool)).map(String::as_str).collect();
+    if missing.is_empty() {
+        Check::ok(name, format!("{} tools, listed in {} ms", tools.len(), took.as_millis()))
+    } else {
+        Check::failed(name, format!("it does not have the configured tools {}", missing.join(", ")))
+    }
+}
