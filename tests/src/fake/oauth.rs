@@ -62,6 +62,8 @@ struct Books {
     /// Refresh tokens: the chain that each is of, and whether it is used up.
     refresh: HashMap<String, (String, bool)>,
     revoked: HashSet<String>,
+    /// Every token that was ever issued or begun with.
+    issued: Vec<String>,
     forms: Vec<HashMap<String, String>>,
     /// The `Authorization` headers that guarded servers saw, with the request's method.
     seen: Vec<(String, String)>,
@@ -74,7 +76,9 @@ impl AuthorityState {
 
     /// Begins a chain with a refresh token.
     pub fn seed(&self, token: &str) {
-        self.books().refresh.insert(token.to_owned(), (token.to_owned(), false));
+        let mut books = self.books();
+        books.refresh.insert(token.to_owned(), (token.to_owned(), false));
+        books.issued.push(token.to_owned());
     }
 
     /// How often it was asked.
@@ -94,8 +98,7 @@ impl AuthorityState {
 
     /// Every token that was ever issued or begun with.
     pub fn tokens(&self) -> Vec<String> {
-        let books = self.books();
-        books.access.keys().chain(books.refresh.keys()).cloned().collect()
+        self.books().issued.clone()
     }
 
     /// Access tokens are not good any more; refresh tokens are.
@@ -167,6 +170,7 @@ impl AuthorityState {
                 if !self.keeps_tokens.load(Ordering::Relaxed) {
                     let next = format!("refresh-{number}-{}", uuid::Uuid::new_v4().simple());
                     answer["refresh_token"] = json!(next);
+                    books.issued.push(next.clone());
                     books.refresh.insert(next, (chain.clone(), false));
                     books.refresh.insert(token, (chain.clone(), true));
                 }
@@ -174,6 +178,7 @@ impl AuthorityState {
             }
             _ => return Err("unsupported_grant_type"),
         }
+        books.issued.extend(answer["access_token"].as_str().map(str::to_owned));
         Ok(answer)
     }
 }

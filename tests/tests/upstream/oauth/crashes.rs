@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use mcp_taskd_core::store::TokenChains;
 use mcp_taskd_core::store::sql::SqlStore;
-use mcp_taskd_core::upstream::SharedUpstream;
+use mcp_taskd_core::upstream::{Factory, Options, SharedUpstream};
 use mcp_taskd_tests::postgres::{self, TestDatabase};
 use mcp_taskd_tests::wait;
 use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
 
 use super::setup::{KEY, Party, echo, kept_in};
-use crate::setup::until;
+use crate::setup::{extensions, until};
 
 /// A connection of one process.
 async fn rows(database: &TestDatabase) -> Arc<dyn TokenChains> {
@@ -32,21 +33,30 @@ fn replica(party: &Party, oauth: &Value, rows: &Arc<dyn TokenChains>) -> SharedU
     party.replica(oauth, Some(chains))
 }
 
-/// A process that is killed once the authority has granted it a token, before the answer arrives: everything in it ends,
-/// whatever it is about.
+/// A process of its own: when it is shut down everything in it ends, whatever it is about.
+struct Process {
+    runtime: Runtime,
+    rows: Arc<dyn TokenChains>,
+}
+
+impl Process {
+    async fn new(database: &TestDatabase) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let url = database.url().to_owned();
+        let store = runtime.spawn(async move { SqlStore::connect_postgres(&url, 2).await.expect("connects") });
+        Self { rows: Arc::new(store.await.unwrap()), runtime }
+    }
+}
+
+/// Kills a process once the authority has granted it a token, before the answer arrives.
 async fn is_killed_before_its_answer(party: &Party, oauth: &Value, database: &TestDatabase) {
     party.authority.state.faults.hold_answer.store(true, Relaxed);
     let before = party.asked();
-    let process = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let store = process.spawn({
-        let url = database.url().to_owned();
-        async move { SqlStore::connect_postgres(&url, 2).await.expect("connects") }
-    });
-    let rows: Arc<dyn TokenChains> = Arc::new(store.await.unwrap());
-    let upstream = replica(party, oauth, &rows);
-    process.spawn(async move { echo(&upstream).await });
+    let process = Process::new(database).await;
+    let upstream = replica(party, oauth, &process.rows);
+    process.runtime.spawn(async move { echo(&upstream).await });
     until("a token is granted", || party.asked() > before).await;
-    process.shutdown_background();
+    process.runtime.shutdown_background();
     party.authority.state.release();
 }
 
@@ -108,21 +118,23 @@ async fn a_slow_refresh_keeps_its_lease_and_peers_wait_for_it_116() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_waits_for_the_answer_and_stores_it_116() {
-    use mcp_taskd_core::upstream::{Factory, Options};
-
     let (party, database) = (Party::new().await, database().await);
     let oauth = party.authority.chain("the-seed");
     party.authority.state.faults.hold_answer.store(true, Relaxed);
-    let chains = kept_in(&rows(&database).await, &[KEY]);
+    let process = Process::new(&database).await;
+    let chains = kept_in(&process.rows, &[KEY]);
     let factory = Factory::new(&Options { chains: Some(chains), ..Options::new("unused") }).unwrap();
-    let extensions = crate::setup::extensions(&party.definition(&oauth));
+    let extensions = extensions(&party.definition(&oauth));
     let upstream = factory.open(&extensions.servers["s"], &extensions).unwrap();
-    let call = tokio::spawn(async move { echo(&upstream).await });
+    let call = process.runtime.spawn(async move { echo(&upstream).await });
     until("a token is granted", || party.asked() == 1).await;
+    // Whoever needed it goes away.
     call.abort();
-    let settling = tokio::spawn(async move { factory.settle().await });
+    let mut settling = process.runtime.spawn(async move { factory.settle().await });
+    assert!(tokio::time::timeout(Duration::from_millis(200), &mut settling).await.is_err(), "the answer is not there");
     party.authority.state.release();
     settling.await.unwrap();
+    process.runtime.shutdown_background();
     echo(&replica(&party, &oauth, &rows(&database).await)).await.unwrap();
     assert_eq!((party.asked(), party.reuses()), (1, 0), "what was under way is there for the next");
 }

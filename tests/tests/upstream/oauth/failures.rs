@@ -26,8 +26,10 @@ async fn a_failing_token_endpoint_fails_its_own_server_alone_and_is_not_hammered
         assert!(error.message.contains("OAuth") && error.message.contains("\"s\""), "{error}");
         assert!(error.message.contains("503"), "{error}");
     }
-    assert!(failing.list_tools().await.is_err());
-    assert!(one.asked() <= 2, "{} requests for 201 calls", one.asked());
+    for _ in 0..50 {
+        assert!(failing.list_tools().await.is_err());
+    }
+    assert!(one.asked() < 10, "{} requests for 250 calls", one.asked());
     assert_eq!(one.authority.state.seen().len(), 0, "nothing is sent without a token");
     assert!(echo(&healthy).await.is_ok());
 
@@ -112,7 +114,7 @@ async fn tokens_that_were_rotated_away_are_scrubbed_from_what_a_server_says_148(
         party.authority.state.revoke_access();
     }
     let tokens = party.authority.state.tokens();
-    assert!(tokens.len() > 3);
+    assert!(tokens.iter().filter(|token| token.starts_with("access-")).count() == 3, "{tokens:?}");
     let said = upstream.scrub(&format!("I got {}", tokens.join(" and ")));
     assert!(!said.contains("access-") && !said.contains("refresh-") && !said.contains("seed"), "{said}");
 }
