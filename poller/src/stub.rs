@@ -83,7 +83,7 @@ pub fn daemon(stub: Stub) -> (Daemon, Arc<Stub>) {
 /// Users' connections below a folder.
 pub fn personal(state_dir: &Path) -> Arc<Personal> {
     let factory = Factory::new(&Options::new(state_dir)).unwrap();
-    Arc::new(Personal::new(state_dir, &Settings::default(), &Environment::default(), &factory))
+    Arc::new(Personal::new(state_dir, &Settings::default(), &Environment::default(), None, &factory))
 }
 
 /// A catalogue of what `source` says.

@@ -7,13 +7,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mcp_taskd_core::catalog::{Live, LiveOptions, Personal, Tool, Withheld};
 use mcp_taskd_core::clock::{Clock, SystemClock};
+use mcp_taskd_core::config::edit::Seal;
 use mcp_taskd_core::config::{
     self, Backend, ConfigError, Environment, Extensions, LoadOptions, Secrets, Settings, Source,
 };
+use mcp_taskd_core::credentials::{Chains, Keys, Vault};
 use mcp_taskd_core::runtime;
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
-use mcp_taskd_core::store::{SharedState, SharedStore, StoreError, StoreErrorKind};
+use mcp_taskd_core::store::{SharedState, SharedStore, StoreError, StoreErrorKind, TokenChains};
+use mcp_taskd_core::upstream::oauth::ChainStore;
 use mcp_taskd_core::upstream::{self, CallError, CallErrorKind, Connections, Factory, Scope, SharedUpstream, ToolCall};
 use secrecy::ExposeSecret as _;
 use serde_json::value::RawValue;
@@ -138,6 +141,13 @@ impl Backing {
         self.sql.clone().map(|sql| -> Arc<dyn SharedState> { Arc::new(sql) })
     }
 
+    /// Where chains of OAuth tokens are kept; in the process alone where nothing survives it.
+    fn chains(&self, settings: &Settings) -> Option<Arc<dyn ChainStore>> {
+        let rows: Arc<dyn TokenChains> = Arc::new(self.sql.clone()?);
+        let keys = Keys::new(&settings.credentials_keys, &settings.server.state_dir);
+        Some(Arc::new(Chains::new(rows, keys)))
+    }
+
     /// Closes the connections.
     pub async fn close(&self) {
         if let Some(sql) = &self.sql {
@@ -180,9 +190,15 @@ pub async fn start(
     let state_dir = settings.server.state_dir.clone();
     create(&state_dir, "server.state_dir")?;
     let sessions = upstream::Metrics::register(metrics, extensions).map_err(anyhow::Error::from)?;
-    let factory = Factory::new(&upstream::Options { metrics: Some(sessions), ..upstream::Options::new(&state_dir) })?;
+    let factory = Factory::new(&upstream::Options {
+        metrics: Some(sessions),
+        chains: backing.chains(settings),
+        ..upstream::Options::new(&state_dir)
+    })?;
     let options = LiveOptions { source: source.clone(), settings: settings.clone(), shared: backing.shared() };
-    let personal = Arc::new(Personal::new(&state_dir, settings, &source.environment, &factory));
+    let keys = &settings.credentials_keys;
+    let seal = (!keys.is_empty()).then(|| Arc::new(Vault::new(keys)) as Arc<dyn Seal>);
+    let personal = Arc::new(Personal::new(&state_dir, settings, &source.environment, seal, &factory));
     let live = Arc::new(Live::new(extensions, factory, options, metrics)?);
     let upstreams = live.upstreams();
     let servers = extensions

@@ -1,7 +1,7 @@
 //! The embeddable core of `mcp-taskd`: durable background tasks over MCP tools.
 //!
 //! Modules are layers; each may use only those listed after it:
-//! `service`, `worker` → `catalog`, `driver` → `upstream` → `credentials` → `store`, `config`, `contract` → `task` → `world`,
+//! `service`, `worker` → `catalog`, `driver`, `credentials` → `upstream` → `store`, `config`, `contract` → `task` → `world`,
 //! `clock`.
 //! A test in the `tests` member enforces this.
 
@@ -9,6 +9,7 @@ pub mod catalog;
 pub mod clock;
 pub mod config;
 pub mod contract;
+pub mod credentials;
 pub mod driver;
 pub mod runtime;
 pub mod service;

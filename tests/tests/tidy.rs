@@ -11,6 +11,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("config", &["task"]),
     ("store", &["task", "clock"]),
     ("upstream", &["config", "task", "clock"]),
+    // Joins what the upstream asks of a keeper of tokens to what the store has.
+    ("credentials", &["upstream", "store", "config"]),
     ("catalog", &["upstream", "store", "config", "task", "clock"]),
     ("driver", &["upstream", "config", "contract", "task"]),
     ("world", &["clock"]),

@@ -152,12 +152,14 @@ impl Live {
 
     /// Changes the file, and takes the change in; the servers as they are then shown.
     ///
-    /// Every server is asked for its tools again (92). Processes that share the file see it by its content.
+    /// Every server is asked for its tools again (92). Processes that share the file see it by its content. Stored OAuth tokens
+    /// of servers that the file no longer has are forgotten (116).
     pub async fn edit(&self, change: Change, after_restart: bool) -> Result<Map<String, Value>, EditError> {
         let editor = self.editor.clone();
         let shown = blocking(move || editor.edit(&change, after_restart)).await?;
         self.reload().await;
         self.catalog.forget();
+        self.open.retain_tokens(&shown.keys().cloned().collect::<Vec<_>>()).await;
         Ok(shown)
     }
 

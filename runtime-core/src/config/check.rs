@@ -1,11 +1,12 @@
 //! What only both files together can get wrong, and what this version cannot do (BEHAVIOURS 31, 140; invariant 10).
 
-use super::{AuthMode, Backend, ConfigError, CredentialSource, Extensions, Settings, Transport};
+use super::{AuthMode, Backend, ConfigError, Extensions, Grant, Settings};
 
 /// Refuses a configuration that would not do what it says. Call it once, at start.
 pub fn check(settings: &Settings, extensions: &Extensions) -> Result<(), ConfigError> {
     toolsets(settings, extensions)?;
-    unsupported(settings, extensions)
+    shared_key(settings, extensions)?;
+    unsupported(settings)
 }
 
 /// Toolsets need the runtime and a store that survives (31).
@@ -23,8 +24,25 @@ fn toolsets(settings: &Settings, extensions: &Extensions) -> Result<(), ConfigEr
     Ok(())
 }
 
+/// Instances that cannot read each other's tokens would each use up the same refresh token (116).
+fn shared_key(settings: &Settings, extensions: &Extensions) -> Result<(), ConfigError> {
+    if !settings.deployment.multi_instance || !settings.credentials_keys.is_empty() {
+        return Ok(());
+    }
+    let rotates = |grant: &Grant| matches!(grant, Grant::RefreshToken(_));
+    let mut enabled = extensions.servers.values().filter(|server| server.enabled);
+    match enabled.find(|server| server.oauth.as_ref().is_some_and(|oauth| rotates(&oauth.grant))) {
+        None => Ok(()),
+        Some(server) => Err(ConfigError(format!(
+            "deployment.multi_instance and mcpServers.{}.oauth.grant_type refresh_token need MCP_TASKD_CREDENTIALS_KEY (or \
+             DEER_FLOW_CREDENTIALS_KEY), the same on every instance: each continues the tokens that another has stored",
+            server.name
+        ))),
+    }
+}
+
 /// Refuses what can be configured and is not implemented: it must not be ignored silently.
-pub fn unsupported(settings: &Settings, extensions: &Extensions) -> Result<(), ConfigError> {
+pub fn unsupported(settings: &Settings) -> Result<(), ConfigError> {
     let not_yet = |what: &str| Err(ConfigError(format!("{what} is not supported by this version")));
     if !settings.webhooks.is_empty() {
         return not_yet("webhooks");
@@ -32,16 +50,7 @@ pub fn unsupported(settings: &Settings, extensions: &Extensions) -> Result<(), C
     if settings.auth.mode != AuthMode::None {
         return not_yet("auth.mode other than none");
     }
-    guardrail(settings)?;
-    for server in extensions.servers.values().filter(|server| server.enabled) {
-        let at = format!("mcpServers.{}", server.name);
-        let stdio = matches!(server.transport, Transport::Stdio { .. });
-        // On stdio it has no effect anywhere; that is a warning, not a promise broken.
-        if !stdio && server.credentials.contains(&CredentialSource::OAuth) {
-            return not_yet(&format!("{at}.oauth"));
-        }
-    }
-    Ok(())
+    guardrail(settings)
 }
 
 /// Only the allow list exists, under its own name and the reference's (140).

@@ -53,8 +53,7 @@ fn what_is_not_implemented_is_refused_by_name() {
     assert!(with(&|settings| settings.auth.mode = AuthMode::ApiKey).contains("auth.mode"));
     assert!(with(&|settings| settings.auth.mode = AuthMode::Jwt).contains("auth.mode"));
     let settings = Settings::default();
-    assert!(refused(&settings, &server(&json!({"oauth": {"enabled": true}}))).contains("mcpServers.s.oauth"));
-    for key in ["oauth", "user_auth", "headers_from_context"] {
+    for key in ["user_auth", "headers_from_context"] {
         assert!(check(&settings, &server(&json!({key: {"enabled": false}}))).is_ok());
         assert!(check(&settings, &server(&json!({key: {}, "enabled": false}))).is_ok(), "on a disabled server");
         let stdio = extensions(&json!({"mcpServers": {"s": {"command": "x", key: {"enabled": true}}}}));
@@ -75,4 +74,25 @@ fn the_allow_list_has_two_names_140() {
     assert!(with("deerflow.guardrails.builtin:AllowlistProvider").is_ok());
     let error = with("my.company:Provider").unwrap_err().0;
     assert!(error.contains("guardrails.provider.use") && error.contains("allowlist"), "{error}");
+}
+
+#[test]
+fn instances_that_share_a_chain_of_tokens_need_a_shared_key_116() {
+    let oauth = |grant: &str| {
+        server(&json!({"oauth": {"token_url": "https://a/t", "grant_type": grant, "client_id": "i",
+            "client_secret": "s", "refresh_token": "hunter2"}}))
+    };
+    let mut settings = Settings::default();
+    assert!(check(&settings, &oauth("refresh_token")).is_ok(), "one instance keeps a key of its own");
+    settings.deployment.multi_instance = true;
+    let error = refused(&settings, &oauth("refresh_token"));
+    for named in ["deployment.multi_instance", "mcpServers.s.oauth", "MCP_TASKD_CREDENTIALS_KEY"] {
+        assert!(error.contains(named) && !error.contains("hunter2"), "{error}");
+    }
+    assert!(check(&settings, &oauth("client_credentials")).is_ok(), "each asks for its own");
+    let mut disabled = oauth("refresh_token");
+    disabled.servers["s"].enabled = false;
+    assert!(check(&settings, &disabled).is_ok());
+    settings.credentials_keys = vec!["key".into()];
+    assert!(check(&settings, &oauth("refresh_token")).is_ok());
 }

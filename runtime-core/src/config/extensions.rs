@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use serde_json::Value;
 
 use super::source::Signature;
-use super::{ContextHeaders, Interceptor, RoutingConfig, UserAuth};
+use super::{ContextHeaders, Interceptor, OAuth, RoutingConfig, UserAuth};
 use crate::task::Toolset;
 
 /// [`ServerConfig::session_init_timeout`] where the file says nothing (81).
@@ -124,6 +124,8 @@ pub struct ServerConfig {
     pub toolsets: Vec<Toolset>,
     /// The further sources of credentials that are switched on.
     pub credentials: Vec<CredentialSource>,
+    /// `oauth`, where it is switched on and has an effect: not on stdio.
+    pub oauth: Option<OAuth>,
     /// Each user's own credential, where it is switched on and there are HTTP headers (118).
     pub user_auth: Option<UserAuth>,
     /// Headers from a request's secrets, likewise (120).
@@ -148,6 +150,7 @@ impl ServerConfig {
             max_concurrent_calls: None,
             toolsets: Vec::new(),
             credentials: Vec::new(),
+            oauth: None,
             user_auth: None,
             headers_from_context: None,
             routing: RoutingConfig::default(),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::environment::reference;
 use super::schema::{self, Found, Key, Kind};
 use super::yaml::{self, Node, Yaml};
-use super::{AuthMode, Backend, ConfigError, Environment, Settings};
+use super::{AuthMode, Backend, ConfigError, Environment, Settings, credentials};
 
 /// Environment variables that set keys start with this; levels are parted by two underscores.
 const PREFIX: &str = "MCP_TASKD__";
@@ -245,6 +245,7 @@ impl Reader<'_> {
         let mut settings: Settings = serde_json::from_value(Value::Object(root))
             .map_err(|error| ConfigError(format!("the configuration cannot be used: {error}")))?;
         self.default_postgres_url(&mut settings, postgres_url.as_deref())?;
+        settings.credentials_keys = credentials::keys(self.environment, &mut self.warnings)?;
         let origin = |path: &str| origins.get(path).map(|origin| format!("{origin}: ")).unwrap_or_default();
         if settings.auth.mode == AuthMode::None && !settings.server.listen.ip().is_loopback() {
             return Err(ConfigError(format!(

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::environment::reference;
 use super::extensions::{DEFAULT_INIT_TIMEOUT, Definition};
 use super::{
-    ConfigError, ContextHeaders, CredentialSource, Environment, Extensions, Interceptor, ServerConfig, Transport,
-    UserAuth, interceptor, routing, transport,
+    ConfigError, ContextHeaders, CredentialSource, Environment, Extensions, Interceptor, OAuth, ServerConfig,
+    Transport, UserAuth, interceptor, oauth, routing, transport,
 };
 use crate::task::Toolset;
 use crate::task::limits::{SERVER_NAME_MAX_CHARS, TASK_NAME_MAX_CHARS};
@@ -262,16 +262,23 @@ impl Reader<'_> {
         let credentials = self.credentials()?;
         let user_auth = self.read("user_auth", UserAuth::read)?;
         let headers_from_context = self.read("headers_from_context", ContextHeaders::read)?;
-        let transport = match transport::read(self.members) {
-            Ok(transport) => transport,
-            // A server with tasks must not vanish silently (32).
-            Err(why) if enabled && !toolsets.is_empty() => {
-                return Err(Unusable::Load(ConfigError(format!(
-                    "{}: {} has task_toolsets, but {why}",
-                    self.file, self.at
-                ))));
+        let unusable = |why: String| {
+            if enabled && !toolsets.is_empty() {
+                // A server with tasks must not vanish silently (32).
+                let error = format!("{}: {} has task_toolsets, but {why}", self.file, self.at);
+                return Unusable::Load(ConfigError(error));
             }
-            Err(why) => return Err(Unusable::Skip(why)),
+            Unusable::Skip(why)
+        };
+        let transport = transport::read(self.members).map_err(unusable)?;
+        let has_oauth = credentials.contains(&CredentialSource::OAuth) && !matches!(transport, Transport::Stdio { .. });
+        let oauth = if has_oauth {
+            Some(self.oauth(warnings).map_err(|wrong| match wrong {
+                oauth::Wrong::Key(key, what) => self.error(&key, what).into(),
+                oauth::Wrong::Needed(key, why) => unusable(format!("{}.{key} {why}", self.at)),
+            })?)
+        } else {
+            None
         };
         let mut server = ServerConfig::new(name, transport);
         server.enabled = enabled;
@@ -288,6 +295,7 @@ impl Reader<'_> {
             server.headers_from_context = headers_from_context.filter(|_| is_on(CredentialSource::HeadersFromContext));
         }
         server.credentials = credentials;
+        server.oauth = oauth;
         server.routing = routing;
         Ok(server)
     }
@@ -346,6 +354,15 @@ impl Reader<'_> {
         let Some(Value::Object(members)) = self.get(key) else { return Ok(None) };
         let wrong = |what: String| ConfigError(format!("{}: {}.{key}{what}", self.file, self.at));
         read(members).map(Some).map_err(wrong)
+    }
+
+    fn oauth(&self, warnings: &mut Vec<String>) -> Result<OAuth, oauth::Wrong> {
+        let none = Map::new();
+        let members = self.get("oauth").and_then(Value::as_object).unwrap_or(&none);
+        warnings.extend(oauth::unknown(members).map(|key| {
+            format!("{}: {}.oauth.{key} is not a known key; it is kept and has no effect", self.file, self.at)
+        }));
+        oauth::read(members)
     }
 
     fn toolsets(&self, server: &str) -> Result<Vec<Toolset>, ConfigError> {

@@ -31,6 +31,9 @@ pub struct Settings {
     pub deployment: DeploymentSettings,
     /// Event subscribers.
     pub webhooks: Vec<Value>,
+    /// The keys that credentials are stored under, the one that encrypts first: of the environment, never of the file (116).
+    #[serde(skip)]
+    pub credentials_keys: Vec<SecretString>,
 }
 
 impl Settings {

@@ -11,6 +11,7 @@ pub mod memory;
 mod model;
 mod shared;
 pub mod sql;
+mod tokens;
 mod wakeup;
 
 pub use error::{StoreError, StoreErrorKind};
@@ -20,6 +21,7 @@ pub use model::{
     WorkerRecord, Workers,
 };
 pub use shared::SharedState;
+pub use tokens::{ChainKey, ChainRow, SealedTokens, TokenChains};
 pub use wakeup::{News, Wakeup, Wakeups};
 
 use std::sync::Arc;

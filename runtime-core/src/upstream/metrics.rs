@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-use super::{CallError, CallErrorKind};
+use super::{CallError, CallErrorKind, oauth};
 use crate::config::{Extensions, Transport};
 use crate::task::server_label;
 
@@ -11,6 +11,7 @@ use crate::task::server_label;
 pub struct Metrics {
     sessions: IntGaugeVec,
     opened: IntCounterVec,
+    pub(super) oauth: oauth::Metrics,
 }
 
 impl Metrics {
@@ -40,7 +41,7 @@ impl Metrics {
                 opened.with_label_values(&[server.name.as_str(), transport, outcome]);
             }
         }
-        Ok(Self { sessions, opened })
+        Ok(Self { sessions, opened, oauth: oauth::Metrics::register(registry, extensions)? })
     }
 
     pub(super) fn of(&self, server: &str, transport: &Transport) -> ServerMetrics {

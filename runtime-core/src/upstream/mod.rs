@@ -10,6 +10,7 @@ pub mod interceptor;
 mod jsonrpc;
 mod list;
 mod metrics;
+pub mod oauth;
 mod opening;
 #[doc(hidden)]
 pub mod parse;
@@ -183,13 +184,15 @@ pub struct Options {
     pub metrics: Option<Metrics>,
     /// Interceptors of the program's own; they see a call after those of `mcpInterceptors`.
     pub interceptors: Interceptors,
+    /// Where chains of OAuth refresh tokens are kept; without it they live in the process alone (116).
+    pub chains: Option<Arc<dyn oauth::ChainStore>>,
 }
 
 impl Options {
     /// The daemon's own bounds, and no metrics.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
         let interceptors = Interceptors::default();
-        Self { state_dir: state_dir.into(), max_stdio_sessions: 256, metrics: None, interceptors }
+        Self { state_dir: state_dir.into(), max_stdio_sessions: 256, metrics: None, interceptors, chains: None }
     }
 }
 
@@ -232,6 +235,7 @@ pub struct Factory {
     clients: http::Clients,
     reach: Reach,
     pool: Arc<stdio::Pool>,
+    tokens: Arc<oauth::Sources>,
     options: Options,
 }
 
@@ -248,6 +252,10 @@ impl Factory {
             clients: http::Clients::new()?,
             reach: Reach::Anywhere,
             pool: Arc::new(stdio::Pool::new(options.max_stdio_sessions)),
+            tokens: Arc::new(oauth::Sources::new(
+                options.chains.clone(),
+                options.metrics.as_ref().map(|metrics| metrics.oauth.clone()),
+            )),
             options: options.clone(),
         })
     }
@@ -309,7 +317,8 @@ impl Factory {
         })
     }
 
-    /// Where a way to a server leads, and what it sends there.
+    /// Where a way to a server leads, and what it sends there: the server's tokens where it has OAuth, and `credential` over
+    /// all of it (122).
     fn target(
         &self,
         server: &ServerConfig,
@@ -317,9 +326,25 @@ impl Factory {
         headers: &[(String, SecretString)],
         credential: &Credential,
     ) -> Result<(http::Target, Scrubber), ConfigError> {
-        let (target, scrubber) = http::Target::new(&server.name, url, headers, (&self.clients, self.reach))?;
+        let (mut target, mut scrubber) = http::Target::new(&server.name, url, headers, (&self.clients, self.reach))?;
+        if let Some(config) = &server.oauth {
+            let tokens = self.tokens.open(&server.name, config, &self.clients)?;
+            scrubber = scrubber.with(tokens.scrubber());
+            target = target.with_tokens(tokens);
+        }
         let (target, own) = target.with_credential(credential);
         Ok((target, scrubber.with(&own)))
+    }
+
+    /// Forgets the stored OAuth tokens of all servers but these, as far as that can be done now (116).
+    pub async fn retain_tokens(&self, servers: &[String]) {
+        self.tokens.retain(servers).await;
+    }
+
+    /// Waits for refreshes of OAuth tokens that are under way, and stores what they bring: an answer that is not stored may be
+    /// the end of a chain.
+    pub async fn settle(&self) {
+        self.tokens.settle().await;
     }
 
     /// The enabled servers of `extensions`.

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 
 use super::gate::Gates;
 use super::http_sse::{event, stream_of};
+use super::oauth::guarded;
 use super::tools::{Core, Incoming, SharedCore, message, tool_error};
 use super::{Era, FakeOptions};
 
@@ -197,6 +198,7 @@ impl FakeServer {
             let _ = io.set_nodelay(true);
         });
         let routes = Router::new().route("/mcp", post(receive).delete(end).get(listen)).with_state(Arc::clone(&state));
+        let routes = guarded(routes, state.options.authority.clone());
         let serving = tokio::spawn(async move {
             let _ = axum::serve(listener, routes).await;
         });

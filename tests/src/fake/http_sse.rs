@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::FakeOptions;
+use super::oauth::guarded;
 use super::tools::{Core, Incoming, SharedCore, message};
 
 /// What the endpoint event says.
@@ -138,6 +139,7 @@ impl FakeSse {
         let state = Arc::new(SseState { core, ..SseState::default() });
         let routes =
             Router::new().route("/sse", get(open)).route("/messages", post(receive)).with_state(Arc::clone(&state));
+        let routes = guarded(routes, options.authority);
         let serving = tokio::spawn(async move {
             let _ = axum::serve(listener, routes).await;
         });

@@ -3,6 +3,7 @@
 mod gate;
 mod http;
 mod http_sse;
+mod oauth;
 mod script;
 mod stdio;
 mod task;
@@ -11,6 +12,7 @@ mod tools;
 pub use gate::{Gate, Gates};
 pub use http::{CALLER, Called, FakeServer, FakeState, Faults};
 pub use http_sse::{Endpoint, FakeSse, SseFaults, SseState};
+pub use oauth::{AuthorityFaults, AuthorityState, FakeAuthority};
 pub use script::{End, Script};
 pub use stdio::serve_stdio;
 pub use task::{FakeTask, Truth};
@@ -59,4 +61,6 @@ pub struct FakeOptions {
     pub tools: Option<serde_json::Value>,
     /// Whether it keeps a journal of tool calls, those that a fault swallows included.
     pub journal: bool,
+    /// Whose tokens every request must carry, if anybody's.
+    pub authority: Option<std::sync::Arc<AuthorityState>>,
 }

@@ -8,6 +8,7 @@ mod databases;
 mod fleet;
 mod interceptors;
 mod kills;
+mod oauth;
 mod personal;
 mod polling;
 mod servers;

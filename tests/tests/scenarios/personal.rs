@@ -98,13 +98,16 @@ async fn a_personal_connection_is_there_for_its_owner_alone_and_its_tasks_live_a
     switch(&ada, true).await;
     assert_eq!(daemon.api.task(&first).await.unwrap()["status"], "failed", "it is not revived");
 
-    let third = id_of(&ada.submit(&name, &script, None).await.unwrap());
-    let deaf = fake.state.gates.arm("cancel_report", false);
+    let deaf = json!({"end": "never", "deaf_cancels": 1_000_000});
+    let third = id_of(&ada.submit(&name, &deaf, None).await.unwrap());
     ada.cancel(&third).await.unwrap();
+    until("a cancel that fails", async || daemon.api.task(&third).await.unwrap()["last_cancel_error"].is_string())
+        .await;
     let path = format!("{CONFIG}/servers/mine");
     ada.request(Method::DELETE, &path, None, None).await.unwrap();
-    drop(deaf);
     until("the end", async || has_ended(&daemon.api.task(&third).await.unwrap())).await;
+    let task = daemon.api.task(&third).await.unwrap();
+    assert_eq!((&task["status"], &task["error_code"]), (&"failed".into(), &"connection_gone".into()), "{task}");
     daemon.stop().await;
     assert!(!daemon.log().contains("hunter2"));
 }

@@ -15,5 +15,6 @@ mod queries;
 mod shared;
 mod sqlite;
 mod takeover;
+mod tokens;
 mod wakeups;
 mod writes;

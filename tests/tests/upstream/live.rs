@@ -121,7 +121,7 @@ async fn a_file_that_cannot_be_used_or_is_gone_changes_nothing_and_says_so_94_96
     std::fs::write(&site.file, r#"{"mcpServers": {"s": {"headers": {"A": "hunter2" }"#).unwrap();
     assert_eq!(site.names().await, good);
     assert!(site.error().contains("line 1") && !site.error().contains("hunter2"), "{}", site.error());
-    site.write(&json!({"s": {"type": "http", "url": one.url, "oauth": {"client_secret": "hunter2"}}}));
+    site.write(&json!({"s": {"type": "http", "url": one.url, "oauth": {"grant_type": "hunter2"}}}));
     assert_eq!(site.names().await, good);
     assert!(site.error().contains("mcpServers.s.oauth"), "{}", site.error());
     std::fs::write(&site.file, b"\xff").unwrap();

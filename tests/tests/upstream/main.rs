@@ -1,5 +1,6 @@
 //! Transports and the catalogue against the fake server.
 
+mod callers;
 mod catalogue;
 mod children;
 mod hostile;
@@ -9,5 +10,6 @@ mod interceptors;
 mod live;
 mod metrics;
 mod notices;
+mod oauth;
 mod setup;
 mod stdio;

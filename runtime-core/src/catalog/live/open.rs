@@ -82,12 +82,18 @@ impl Open {
         }
     }
 
+    /// Forgets the stored tokens of all servers but these.
+    pub(super) async fn retain_tokens(&self, servers: &[String]) {
+        self.factory.retain_tokens(servers).await;
+    }
+
     pub(super) async fn close(&self) {
         let retired = std::mem::take(&mut self.state().retired);
         futures_util::future::join_all(retired.iter().map(|upstream| upstream.close())).await;
         self.all().close().await;
         self.closing.close();
         self.closing.wait().await;
+        self.factory.settle().await;
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::{Guardrail, Tool};
-use crate::config::edit::{EditError, PersonalChange, Stamp, UserFiles};
+use crate::config::edit::{EditError, PersonalChange, Seal, Stamp, UserFiles};
 use crate::config::{ConfigError, Connection, Environment, Extensions, PersonalConnections, Settings};
 use crate::task::is_personal;
 use crate::upstream::{Connected, Connections, Factory, NotConnected, Reach, SharedUpstream};
@@ -52,10 +52,17 @@ impl std::fmt::Debug for Personal {
 }
 
 impl Personal {
-    /// The connections that lie in `state_dir`; connects to none of them yet. Blocks.
-    pub fn new(state_dir: &Path, settings: &Settings, environment: &Environment, factory: &Factory) -> Self {
+    /// The connections that lie in `state_dir`, sealed where there is something to seal them with; connects to none of them
+    /// yet. Blocks.
+    pub fn new(
+        state_dir: &Path,
+        settings: &Settings,
+        environment: &Environment,
+        seal: Option<Arc<dyn Seal>>,
+        factory: &Factory,
+    ) -> Self {
         let personal = Self {
-            files: UserFiles::new(state_dir.join("users"), settings.clone(), environment),
+            files: UserFiles::new(state_dir.join("users"), settings.clone(), environment, seal),
             settings: settings.clone(),
             guardrail: Guardrail::new(&settings.guardrails),
             // What operators' interceptors add is the deployment's, and a user's server may be anybody's.

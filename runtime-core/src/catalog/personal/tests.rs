@@ -8,7 +8,7 @@ use crate::upstream::Options;
 
 fn personal(folder: &Path) -> Arc<Personal> {
     let factory = Factory::new(&Options::new(folder)).unwrap();
-    Arc::new(Personal::new(folder, &Settings::default(), &Environment::default(), &factory))
+    Arc::new(Personal::new(folder, &Settings::default(), &Environment::default(), None, &factory))
 }
 
 fn tasks(url: &str) -> Value {

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::super::oauth::KEYS as OAUTH;
 use super::super::redact::MASK;
 use super::mask::{OAUTH_SECRETS, masked};
 use super::restore::{self, restored};
@@ -11,23 +12,6 @@ const CORE: [&str; 10] =
     ["enabled", "type", "transport", "command", "args", "env", "url", "headers", "oauth", "description"];
 /// What stays where it is left out or null: a client that does not know it must not remove it.
 const KEPT: [&str; 4] = ["routing", "tools", "user_auth", "headers_from_context"];
-/// What `oauth` may hold (110); other keys stay where they are left out.
-const OAUTH: [&str; 14] = [
-    "enabled",
-    "token_url",
-    "grant_type",
-    "client_id",
-    "client_secret",
-    "refresh_token",
-    "scope",
-    "audience",
-    "token_field",
-    "token_type_field",
-    "expires_in_field",
-    "default_token_type",
-    "refresh_skew_seconds",
-    "extra_token_params",
-];
 
 /// The definition to store; an error names the key.
 pub(super) fn server(sent: &Map<String, Value>, stored: &Map<String, Value>) -> Result<Map<String, Value>, String> {
@@ -75,6 +59,7 @@ fn oauth(sent: &Map<String, Value>, stored: Option<&Map<String, Value>>, shown: 
             }
         } else {
             match sent.get(key) {
+                // Other keys than those that are known (110) stay where they are left out.
                 None if OAUTH.contains(&key.as_str()) => None,
                 None => old.cloned(),
                 Some(new) => Some(restored(new, &shown[key.as_str()], old.unwrap_or(&Value::Null), &at)?),

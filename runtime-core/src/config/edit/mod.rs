@@ -21,7 +21,7 @@ use super::environment::Environment;
 pub use editor::{EditError, Editor};
 pub use file::FileError;
 pub use launch::LaunchPolicy;
-pub use personal::{PersonalChange, Stamp, UserFiles};
+pub use personal::{PersonalChange, Seal, Stamp, UserFiles};
 
 /// What an administrator asks for.
 #[derive(Clone)]

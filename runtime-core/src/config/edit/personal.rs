@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -30,23 +33,39 @@ pub enum PersonalChange {
     Edit(Change),
 }
 
+/// Encrypts what lies in a file (141).
+pub trait Seal: std::fmt::Debug + Send + Sync {
+    /// The text as it may lie around, for the place that `context` names.
+    fn seal(&self, text: &str, context: &str) -> Option<String>;
+
+    /// The text that was sealed for that place; none where it was sealed with another key.
+    fn open(&self, sealed: &str, context: &str) -> Option<SecretString>;
+}
+
+/// A sealed file.
+#[derive(Serialize, Deserialize)]
+struct Sealed {
+    sealed: String,
+}
+
 /// The folder with every user's file.
 #[derive(Debug, Clone)]
 pub struct UserFiles {
     folder: PathBuf,
     settings: Settings,
     policy: LaunchPolicy,
+    seal: Option<Arc<dyn Seal>>,
 }
 
 impl UserFiles {
-    /// The files below `folder`; nothing is made yet.
-    pub fn new(folder: PathBuf, settings: Settings, environment: &Environment) -> Self {
-        Self { folder, settings, policy: LaunchPolicy::of(environment) }
+    /// The files below `folder`, sealed where there is something to seal them with; nothing is made yet.
+    pub fn new(folder: PathBuf, settings: Settings, environment: &Environment, seal: Option<Arc<dyn Seal>>) -> Self {
+        Self { folder, settings, policy: LaunchPolicy::of(environment), seal }
     }
 
     /// Where a user's file is, whether it is there or not.
     fn path(&self, user: &str) -> PathBuf {
-        self.folder.join(hex(&Sha256::digest(user))).join("integrations").join("mcp.json")
+        file_in(&self.folder.join(hex(&Sha256::digest(user))))
     }
 
     /// What tells a user's file from what it was; none where there is none. Blocks.
@@ -67,7 +86,7 @@ impl UserFiles {
     pub fn all(&self) -> (Vec<Connections>, Vec<String>) {
         let (mut found, mut problems) = (Vec::new(), Vec::new());
         for folder in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            match self.read(&folder.path().join("integrations").join("mcp.json")) {
+            match self.read(&file_in(&folder.path())) {
                 Ok(connections) => found.extend(connections),
                 Err(error) => problems.push(error.0),
             }
@@ -82,7 +101,30 @@ impl UserFiles {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(unusable(&error.to_string())),
         };
+        let text = match serde_json::from_str::<Sealed>(&text) {
+            Ok(Sealed { sealed }) => {
+                let opened = self.seal.as_ref().and_then(|seal| seal.open(&sealed, &place(path)));
+                let opened = opened.ok_or_else(|| unusable("it is sealed with another MCP_TASKD_CREDENTIALS_KEY"))?;
+                opened.expose_secret().to_owned()
+            }
+            // Written while there was no key.
+            Err(_) => text,
+        };
         Connections::read(&text).map(Some).map_err(unusable)
+    }
+
+    fn write(&self, locked: &Locked, path: &Path, text: String) -> Result<(), EditError> {
+        let written = match &self.seal {
+            None => Some(text),
+            Some(seal) => {
+                seal.seal(&text, &place(path)).and_then(|sealed| serde_json::to_string(&Sealed { sealed }).ok())
+            }
+        };
+        let written = written.ok_or_else(|| FileError::Io {
+            path: path.to_owned(),
+            error: std::io::Error::other("it cannot be sealed"),
+        })?;
+        Ok(locked.write(&written)?)
     }
 
     /// The connections as they may be shown (84, 85).
@@ -119,10 +161,20 @@ impl UserFiles {
             return Err(Refused::Invalid(format!("a user's connections may have at most {MAX_BYTES} bytes")).into());
         }
         if text != before.text() {
-            locked.write(&text)?;
+            self.write(&locked, &path, text)?;
         }
         Ok(next)
     }
+}
+
+fn file_in(folder: &Path) -> PathBuf {
+    folder.join("integrations").join("mcp.json")
+}
+
+/// What a sealed file belongs to: the same text in another user's place cannot be opened.
+fn place(file: &Path) -> String {
+    let user = file.ancestors().nth(2).and_then(Path::file_name).unwrap_or_default();
+    format!("personal connections {}", user.to_string_lossy())
 }
 
 /// What changes with every write of a file: time, size and number.

@@ -13,7 +13,7 @@ struct Site {
 fn site() -> Site {
     let folder = tempfile::tempdir().unwrap();
     let environment: Environment = [("TOKEN", "hunter2")].into_iter().collect();
-    let files = UserFiles::new(folder.path().join("users"), Settings::default(), &environment);
+    let files = UserFiles::new(folder.path().join("users"), Settings::default(), &environment, None);
     Site { folder, files }
 }
 
@@ -170,4 +170,46 @@ fn the_file_is_its_owners_alone_and_lies_under_a_hash_of_the_user_124() {
     std::fs::write(site.files.path("eve"), "{").unwrap();
     assert!(site.edit("eve", PersonalChange::Add { name: "x".into(), server: http() }, false).is_err());
     assert_eq!(std::fs::read_to_string(site.files.path("eve")).unwrap(), "{", "left to the operator");
+}
+
+/// Turns a text around, for one place.
+#[derive(Debug)]
+struct Backwards;
+
+impl Seal for Backwards {
+    fn seal(&self, text: &str, context: &str) -> Option<String> {
+        Some(format!("{context}|{}", text.chars().rev().collect::<String>()))
+    }
+
+    fn open(&self, sealed: &str, context: &str) -> Option<SecretString> {
+        let text = sealed.strip_prefix(context)?.strip_prefix('|')?;
+        Some(text.chars().rev().collect::<String>().into())
+    }
+}
+
+#[test]
+fn a_file_is_sealed_where_there_is_a_key_and_opened_in_its_own_place_only_141() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = |seal: Option<Arc<dyn Seal>>| {
+        UserFiles::new(folder.path().to_owned(), Settings::default(), &Environment::default(), seal)
+    };
+    let (plain, sealed) = (files(None), files(Some(Arc::new(Backwards))));
+    let put = |files: &UserFiles, user: &str, name: &str| {
+        let server = json!({"type": "http", "url": "https://h/", "headers": {"Authorization": "hunter2"}});
+        let change = PersonalChange::Edit(Change::Put { name: name.into(), server });
+        files.edit(user, &change, false, |_| Ok(())).unwrap()
+    };
+    put(&plain, "ada", "one");
+    assert_eq!(sealed.find("ada").unwrap().unwrap().servers.len(), 1, "from before there was a key");
+    put(&sealed, "ada", "two");
+    let text = std::fs::read_to_string(sealed.path("ada")).unwrap();
+    assert!(!text.contains("hunter2") && !text.contains("mcpServers"), "{text}");
+    assert_eq!(sealed.find("ada").unwrap().unwrap().servers.len(), 2);
+    let error = plain.find("ada").unwrap_err().0;
+    assert!(error.contains("MCP_TASKD_CREDENTIALS_KEY") && !error.contains("hunter2"), "{error}");
+    std::fs::create_dir_all(sealed.path("eve").parent().unwrap()).unwrap();
+    std::fs::copy(sealed.path("ada"), sealed.path("eve")).unwrap();
+    assert!(sealed.find("eve").is_err());
+    let (all, problems) = sealed.all();
+    assert_eq!((all.len(), problems.len()), (1, 1));
 }

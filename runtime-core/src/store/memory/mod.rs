@@ -5,13 +5,14 @@ mod leases;
 mod queries;
 mod registry;
 mod shared;
+mod tokens;
 mod wakeups;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::wakeup::Channel;
-use super::{EventRecord, WorkerId, WorkerRecord};
+use super::{ChainKey, EventRecord, WorkerId, WorkerRecord};
 use crate::clock::{Clock, Millis};
 use crate::task::{EventKind, Status, TaskRecord};
 
@@ -35,6 +36,7 @@ pub struct Tables {
     /// Every event, in order.
     pub events: Vec<EventRecord>,
     generations: BTreeMap<String, i64>,
+    chains: BTreeMap<ChainKey, tokens::Chain>,
     lots: fastrand::Rng,
 }
 
@@ -46,6 +48,7 @@ impl MemoryStore {
             workers: BTreeMap::new(),
             events: Vec::new(),
             generations: BTreeMap::new(),
+            chains: BTreeMap::new(),
             lots: fastrand::Rng::with_seed(0),
         };
         Self { clock, state: Mutex::new(state), wakeups: Channel::default() }

@@ -27,7 +27,8 @@ macro_rules! migration {
 }
 
 /// Every migration, oldest first.
-const MIGRATIONS: &[Migration] = &[migration!(1, "0001_tasks"), migration!(2, "0002_shared_state")];
+const MIGRATIONS: &[Migration] =
+    &[migration!(1, "0001_tasks"), migration!(2, "0002_shared_state"), migration!(3, "0003_oauth_tokens")];
 
 /// Any number that no other program takes for its lock in the same database: "mcp-task" in ASCII.
 const LOCK_KEY: i64 = 0x6d63_702d_7461_736b;

@@ -15,6 +15,7 @@ mod shared;
 mod sqlite;
 mod statements;
 mod templates;
+mod tokens;
 mod wakeups;
 
 use std::path::Path;

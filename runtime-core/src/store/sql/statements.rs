@@ -63,6 +63,7 @@ catalogue! {
     FindTask, TasksOfThread, TasksOfUser, TasksInStatus, TasksActive, Tasks,
     EventsOfTask, EventsOfThread, EventsOfUser, Events, News,
     CountTasks, CountDegraded, CountDue, FindQuarantined, CountWorkers, Ping, SchemaVersion, Generation, NextGeneration,
+    FindChain, ClaimRefresh, RenewRefresh, ReleaseRefresh, SaveChain, RetainChains,
 }
 
 /// The expanded texts of one dialect.
@@ -137,6 +138,7 @@ fn expand(template: Template, dialect: Dialect) -> String {
         .replace("{far}", templates::FAR)
         .replace("{record}", &format!("{TRACKED}, {PAYLOAD}"))
         .replace("{tracked}", TRACKED)
+        .replace("{chain}", templates::tokens::CHAIN)
         .replace("{active}", &active.join(", "));
     for parameter in 1..=9 {
         text = text

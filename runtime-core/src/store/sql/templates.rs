@@ -1,5 +1,6 @@
 //! The texts of the catalogue's statements.
 
+pub(super) mod tokens;
 mod workers;
 
 use super::statements::{Sql, Template};
@@ -74,6 +75,7 @@ impl Sql {
         self.of_workers()
             .or_else(|| self.of_leases())
             .or_else(|| self.of_intents())
+            .or_else(|| self.of_tokens())
             .unwrap_or_else(|| self.of_queries())
     }
 

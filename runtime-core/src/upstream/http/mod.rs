@@ -91,6 +91,7 @@ impl Upstream for HttpUpstream {
     }
 
     async fn list_tools(&self) -> Result<Vec<Box<RawValue>>, CallError> {
+        self.0.target.authorize(&[]).await?;
         let since = Instant::now();
         self.0.session(None).await?;
         let pages = list::follow(|cursor| async move {
@@ -133,6 +134,7 @@ impl Inner {
         request: &Request<'_>,
         deadline: Option<Duration>,
     ) -> Result<Box<RawValue>, CallError> {
+        self.target.authorize(request.headers).await?;
         let session = self.session(None).await?;
         let limit = deadline.unwrap_or(TRANSPORT_TIMEOUT);
         let started = Instant::now();

@@ -1,12 +1,13 @@
 //! Where a server's requests go, and what every one of them carries.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use reqwest::{Body, Client, Response, Url};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Clients, Reach, wire};
 use crate::config::ConfigError;
 use crate::upstream::CallError;
+use crate::upstream::oauth::Source;
 use crate::upstream::scrub::Scrubber;
 
 /// A server's URL, the client that reaches it, and its static headers.
@@ -16,6 +17,8 @@ pub(in crate::upstream) struct Target {
     pub(in crate::upstream) url: Url,
     /// Of every POST; what the protocol needs comes on top.
     pub(in crate::upstream) headers: HeaderMap,
+    /// What `Authorization` says where a request brings none of its own.
+    tokens: Option<Source>,
 }
 
 impl Target {
@@ -48,7 +51,25 @@ impl Target {
         let query: Vec<(String, String)> = url.query_pairs().into_owned().collect();
         let sent = headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap_or_default()));
         let scrubber = Scrubber::new(sent.chain(query.iter().map(|(name, value)| (name.as_str(), value.as_str()))));
-        Ok((Self { client, url, headers }, scrubber))
+        Ok((Self { client, url, headers, tokens: None }, scrubber))
+    }
+
+    /// The same with a token on every request, in place of a static header (122).
+    pub(in crate::upstream) fn with_tokens(mut self, tokens: Source) -> Self {
+        self.headers.remove(header::AUTHORIZATION);
+        self.tokens = Some(tokens);
+        self
+    }
+
+    /// Sees to it that there is a token for a request with these headers of its own, before the request's time begins.
+    pub(in crate::upstream) async fn authorize(&self, own: &[(HeaderName, HeaderValue)]) -> Result<(), CallError> {
+        // A caller's credential takes the token's place (122).
+        let has_own = self.headers.contains_key(header::AUTHORIZATION)
+            || own.iter().any(|(name, _)| name == header::AUTHORIZATION);
+        match &self.tokens {
+            Some(tokens) if !has_own => tokens.token().await.map(drop),
+            _ => Ok(()),
+        }
     }
 
     /// The same with `credential` in place of headers of that name, whatever their case (122), and what takes it out of texts.
@@ -96,7 +117,41 @@ impl Target {
     }
 
     fn execute(&self, request: reqwest::Request) -> impl Future<Output = Result<Response, CallError>> + Send + use<> {
-        let client = self.client.clone();
-        async move { client.execute(request).await.map_err(|error| wire::not_sent(&error)) }
+        let (client, tokens) = (self.client.clone(), self.tokens.clone());
+        async move {
+            match tokens {
+                Some(tokens) if !request.headers().contains_key(header::AUTHORIZATION) => {
+                    Box::pin(authorized(&client, &tokens, request)).await
+                }
+                _ => sent(&client, request).await,
+            }
+        }
     }
+}
+
+async fn sent(client: &Client, request: reqwest::Request) -> Result<Response, CallError> {
+    client.execute(request).await.map_err(|error| wire::not_sent(&error))
+}
+
+/// Sends a request with a token. Where the server refuses that with a 401 it has not looked at the request, whatever it is:
+/// it is sent once more, with another token.
+async fn authorized(client: &Client, tokens: &Source, mut request: reqwest::Request) -> Result<Response, CallError> {
+    let token = tokens.token().await?;
+    let again = request.try_clone();
+    request.headers_mut().insert(header::AUTHORIZATION, token.header.clone());
+    let response = sent(client, request).await?;
+    if response.status() != StatusCode::UNAUTHORIZED {
+        tokens.accept(&token);
+        return Ok(response);
+    }
+    let Some(mut again) = again else { return Ok(response) };
+    let Some(renewed) = tokens.renewed(&token).await else { return Ok(response) };
+    let token = renewed?;
+    wire::drain(response);
+    again.headers_mut().insert(header::AUTHORIZATION, token.header.clone());
+    let response = sent(client, again).await?;
+    if response.status() != StatusCode::UNAUTHORIZED {
+        tokens.accept(&token);
+    }
+    Ok(response)
 }

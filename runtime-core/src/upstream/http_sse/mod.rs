@@ -48,6 +48,7 @@ impl HttpSseUpstream {
     /// A request on the shared session. A call under way when the stream breaks fails, since nobody can know whether it
     /// ran; one that was not sent, or refused because the server does not know the session, is sent on a new one, once.
     async fn request(&self, request: &Request<'_>, deadline: Option<Duration>) -> Result<Box<RawValue>, CallError> {
+        self.target.authorize(request.headers).await?;
         let limit = deadline.unwrap_or(TRANSPORT_TIMEOUT);
         let mut left = limit;
         let mut again = true;
@@ -88,6 +89,7 @@ impl Upstream for HttpSseUpstream {
     }
 
     async fn list_tools(&self) -> Result<Vec<Box<RawValue>>, CallError> {
+        self.target.authorize(&[]).await?;
         let since = Instant::now();
         self.session().await?;
         let pages = list::follow(|cursor| async move {
