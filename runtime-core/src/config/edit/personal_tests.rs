@@ -203,7 +203,7 @@ fn a_file_is_sealed_where_there_is_a_key_and_opened_in_its_own_place_only_141() 
     assert_eq!(sealed.find("ada").unwrap().unwrap().servers.len(), 1, "from before there was a key");
     put(&sealed, "ada", "two");
     let text = std::fs::read_to_string(sealed.path("ada")).unwrap();
-    assert!(!text.contains("hunter2") && !text.contains("ada"), "{text}");
+    assert!(!text.contains("hunter2") && !text.contains("mcpServers"), "{text}");
     assert_eq!(sealed.find("ada").unwrap().unwrap().servers.len(), 2);
     let error = plain.find("ada").unwrap_err().0;
     assert!(error.contains("MCP_TASKD_CREDENTIALS_KEY") && !error.contains("hunter2"), "{error}");
