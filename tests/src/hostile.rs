@@ -100,8 +100,7 @@ fn call(id: &Value, params: &Value, echo: &str) -> Response {
                 _ => structured(id, &json!({"task_id": echo, "status": echo})),
             }
         }
-        // Cancels fail, so that their errors are kept.
-        "cancel_report" => answer(id, &is_error(echo)),
+        // Cancels too, so that their errors are kept.
         _ => answer(id, &is_error(echo)),
     }
 }

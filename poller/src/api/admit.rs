@@ -60,12 +60,12 @@ fn named(headers: &HeaderMap) -> HeaderMap {
 
 /// Adds to a refusal how to come in, wherever it was decided.
 fn challenge(problem: &mut Problem, authenticator: &Authenticator, uri: &Uri, headers: &HeaderMap) {
-    let Some(denied) = &problem.denied else { return };
-    if matches!(denied, Denied::Scope(_)) {
+    let Some(refusal) = &mut problem.refusal else { return };
+    if matches!(refusal.denied, Denied::Scope(_)) {
         authenticator.note_missing_scope();
     }
-    let challenge = authenticator.resource().challenge(denied, uri, headers);
-    problem.challenge = challenge.and_then(|challenge| HeaderValue::try_from(challenge).ok());
+    let challenge = authenticator.resource().challenge(&refusal.denied, uri, headers);
+    refusal.challenge = challenge.and_then(|challenge| HeaderValue::try_from(challenge).ok());
 }
 
 fn is_stream(response: &Response) -> bool {

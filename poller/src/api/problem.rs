@@ -27,8 +27,15 @@ pub struct Problem {
     pub task_id: Option<String>,
     /// The methods that a resource does have.
     pub allow: Option<HeaderValue>,
-    /// Why the caller was not let in.
-    pub denied: Option<Denied>,
+    /// Where the caller was not let in.
+    pub refusal: Option<Box<Refusal>>,
+}
+
+/// A caller who was not let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub denied: Denied,
     /// How to come in.
     pub challenge: Option<HeaderValue>,
 }
@@ -55,7 +62,7 @@ pub struct ProblemBody<'a> {
 impl Problem {
     /// A problem.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, code, detail: detail.into(), task_id: None, allow: None, denied: None, challenge: None }
+        Self { status, code, detail: detail.into(), task_id: None, allow: None, refusal: None }
     }
 
     /// A request that cannot be used; `detail` names the field.
@@ -112,11 +119,13 @@ impl Problem {
         if let Some(allow) = &self.allow {
             response.headers_mut().insert(header::ALLOW, allow.clone());
         }
-        if let Some(challenge) = &self.challenge {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge.clone());
-        }
-        if let Some(Denied::Limited(wait)) = &self.denied {
-            response.headers_mut().insert(header::RETRY_AFTER, wait.as_secs().saturating_add(1).into());
+        if let Some(refusal) = &self.refusal {
+            if let Some(challenge) = &refusal.challenge {
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge.clone());
+            }
+            if let Denied::Limited(wait) = refusal.denied {
+                response.headers_mut().insert(header::RETRY_AFTER, wait.as_secs().saturating_add(1).into());
+            }
         }
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
@@ -174,7 +183,8 @@ impl From<Denied> for Problem {
             Denied::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "auth_unavailable"),
             Denied::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
         };
-        Self { denied: Some(denied.clone()), ..Self::new(status, code, denied.to_string()) }
+        let detail = denied.to_string();
+        Self { refusal: Some(Box::new(Refusal { denied, challenge: None })), ..Self::new(status, code, detail) }
     }
 }
 

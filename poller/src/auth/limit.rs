@@ -30,9 +30,8 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
     pub fn take(&self, key: &K, now: Instant) -> Result<(), Duration> {
         let mut paid_at = self.paid_at.lock().unwrap_or_else(PoisonError::into_inner);
         let paid = paid_at.get(key).copied().filter(|paid| *paid > now).unwrap_or(now);
-        let ahead = paid - now;
-        if ahead > self.burst {
-            return Err(ahead - self.burst);
+        if let Some(wait) = (paid - now).checked_sub(self.burst).filter(|wait| !wait.is_zero()) {
+            return Err(wait);
         }
         if !paid_at.contains_key(key) && paid_at.len() >= MAX_KEYS {
             paid_at.retain(|_, paid| *paid > now);

@@ -49,7 +49,7 @@ impl Resource {
 
     /// What `WWW-Authenticate` says with a refusal, where it says anything.
     pub fn challenge(&self, denied: &Denied, uri: &Uri, headers: &HeaderMap) -> Option<String> {
-        let mut challenge = match denied {
+        let challenge = match denied {
             Denied::Unauthenticated(Reason::Missing) => format!("Bearer realm=\"mcp-taskd\", scope=\"{SCOPE}\""),
             Denied::Unauthenticated(reason) => format!(
                 "Bearer realm=\"mcp-taskd\", error=\"invalid_token\", error_description=\"{}\", scope=\"{SCOPE}\"",
@@ -60,10 +60,10 @@ impl Resource {
             }
             _ => return None,
         };
-        if let Some((base, path)) = self.address(uri, headers) {
-            challenge.push_str(&format!(", resource_metadata=\"{base}{METADATA_PATH}{path}\""));
-        }
-        Some(challenge)
+        Some(match self.address(uri, headers) {
+            Some((base, path)) => format!("{challenge}, resource_metadata=\"{base}{METADATA_PATH}{path}\""),
+            None => challenge,
+        })
     }
 
     /// The origin and the path of the resource. What a request says of it goes back to that request alone.

@@ -60,12 +60,11 @@ pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
         }
     }
     match auth.mode {
-        AuthMode::None => Ok(()),
         AuthMode::ApiKey if settings.database.backend == Backend::Memory => Err(ConfigError(
             "auth.mode api_key needs database.backend sqlite or postgres: memory keeps no keys, so nobody could call"
                 .into(),
         )),
-        AuthMode::ApiKey => Ok(()),
+        AuthMode::None | AuthMode::ApiKey => Ok(()),
         AuthMode::Jwt => jwt(&auth.jwt),
     }
 }
@@ -117,10 +116,11 @@ mod tests {
         settings.auth.jwt.jwks_url = Some("https://id.example/jwks".into());
     }
 
+    type Clear = fn(&mut JwtSettings);
+
     #[test]
     fn jwt_needs_all_that_pins_a_token_and_names_what_is_missing() {
         assert_eq!(with(complete), Ok(()));
-        type Clear = fn(&mut JwtSettings);
         let cases: [(&str, Clear); 3] = [
             ("auth.jwt.issuer", |jwt| jwt.issuer = None),
             ("auth.jwt.audience", |jwt| jwt.audience = Some(String::new())),

@@ -72,7 +72,7 @@ async fn keys_are_made_on_the_store_used_by_callers_and_taken_back_on_every_repl
     let mut revoke = site.command(&["keys", "revoke", &ada, "--url", &first.api.url]);
     revoke.env("MCP_TASKD_API_KEY", &root);
     let revoked = Instant::now();
-    assert!(revoke.status().await.unwrap().success());
+    assert!(revoke.output().await.unwrap().status.success());
     for daemon in [&first, &second] {
         until("it is refused", || async { matches!(get(&daemon.api, &ada).await, Err(ApiError::Refused(401, _))) })
             .await;
@@ -82,8 +82,7 @@ async fn keys_are_made_on_the_store_used_by_callers_and_taken_back_on_every_repl
     assert!(revoked.elapsed() < Duration::from_secs(25), "{:?}", revoked.elapsed());
     assert!(second.api.count("auth_failures_total", &[("scheme", "api_key"), ("reason", "revoked")]).await > 0);
 
-    let made = site.command(&["keys", "create", "--user", "bob", "--scopes", "tasks", "--url", &first.api.url]);
-    let mut made = made;
+    let mut made = site.command(&["keys", "create", "--user", "bob", "--scopes", "tasks", "--url", &first.api.url]);
     let output = made.env("MCP_TASKD_API_KEY", &root).output().await.unwrap();
     let bob = String::from_utf8(output.stdout).unwrap();
     assert!(first.api.keyed(bob.trim()).newest().await.is_err(), "no operator");

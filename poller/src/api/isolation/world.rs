@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::ConnectInfo;
 use http::{HeaderMap, Method, Request, StatusCode};
 use mcp_taskd_core::config::{AuthMode, Backend};
@@ -187,7 +187,7 @@ impl World {
         let (parts, body) = response.into_parts();
         let request_id = parts.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or("-").to_owned();
         let streams = parts.headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
-        let bytes = if streams { Default::default() } else { to_bytes(body, 1 << 20).await.unwrap() };
+        let bytes = if streams { Bytes::default() } else { to_bytes(body, 1 << 20).await.unwrap() };
         let text = String::from_utf8_lossy(&bytes).replace(&request_id, "REQUEST").replace(secret, "ID");
         Answer { status: parts.status, headers: shown(&parts.headers), body: text }
     }

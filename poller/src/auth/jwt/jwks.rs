@@ -146,13 +146,13 @@ impl Jwks {
 
     async fn fetch(&self) -> Result<Vec<Key>, String> {
         let response = self.client.get(&self.url).header("accept", "application/json").send().await;
-        let response = response.map_err(|error| describe(error))?;
+        let response = response.map_err(describe)?;
         if !response.status().is_success() {
             return Err(format!("the issuer answered {}", response.status()));
         }
         let (mut body, mut chunks) = (Vec::new(), response.bytes_stream());
         while let Some(chunk) = chunks.next().await {
-            body.extend_from_slice(&chunk.map_err(|error| describe(error))?);
+            body.extend_from_slice(&chunk.map_err(describe)?);
             if body.len() > MAX_BYTES {
                 return Err(format!("the answer is larger than {MAX_BYTES} bytes"));
             }
