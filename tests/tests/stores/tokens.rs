@@ -97,9 +97,8 @@ async fn all_of_it(store: &dyn TokenChains) {
 #[tokio::test(flavor = "multi_thread")]
 async fn chains_are_continued_by_one_at_a_time_on_every_store_116() {
     all_of_it(&MemoryStore::new(Arc::new(SystemClock))).await;
-    for bench in [Some(Bench::sqlite().await), Some(Bench::postgres().await), Bench::pooled().await] {
-        if let Some(bench) = bench {
-            all_of_it(bench.sql()).await;
-        }
+    let benches = [Some(Bench::sqlite().await), Some(Bench::postgres().await), Bench::pooled().await];
+    for bench in benches.into_iter().flatten() {
+        all_of_it(bench.sql()).await;
     }
 }
