@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use http::{HeaderName, HeaderValue};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
 use super::transport::{is_reserved, legal};
@@ -43,7 +43,7 @@ pub struct Secrets(BTreeMap<String, SecretString>);
 
 impl Secrets {
     fn find(&self, key: &str) -> Option<&str> {
-        self.0.get(key).map(|value| value.expose_secret()).filter(|value| !value.is_empty())
+        self.0.get(key).map(ExposeSecret::expose_secret).filter(|value| !value.is_empty())
     }
 }
 
@@ -87,7 +87,7 @@ impl UserAuth {
     /// The header for calls on behalf of `user`; none where the server's own are to be sent. An error says why the call
     /// must not be sent, and never the value.
     pub fn header_for(&self, user: &str) -> Result<Option<(HeaderName, HeaderValue)>, String> {
-        let value = self.users.get(user).map(|value| value.expose_secret()).filter(|value| !value.is_empty());
+        let value = self.users.get(user).map(ExposeSecret::expose_secret).filter(|value| !value.is_empty());
         match value {
             Some(value) => match sensitive(value) {
                 Some(value) => Ok(Some((self.header.clone(), value))),

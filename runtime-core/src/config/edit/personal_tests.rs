@@ -18,17 +18,17 @@ fn site() -> Site {
 }
 
 impl Site {
-    fn edit(&self, user: &str, change: PersonalChange, admin: bool) -> Result<Connections, String> {
-        let made = self.files.edit(user, &change, admin, |_| Ok(()));
+    fn edit(&self, user: &str, change: &PersonalChange, admin: bool) -> Result<Connections, String> {
+        let made = self.files.edit(user, change, admin, |_| Ok(()));
         made.map_err(|error| error.to_string())
     }
 
     fn put(&self, server: Value, admin: bool) -> Result<Connections, String> {
-        self.edit("ada", PersonalChange::Edit(Change::Put { name: "mine".into(), server }), admin)
+        self.edit("ada", &PersonalChange::Edit(Change::Put { name: "mine".into(), server }), admin)
     }
 
     fn enable(&self, enabled: bool) -> Result<Connections, String> {
-        self.edit("ada", PersonalChange::Edit(Change::Enable { name: "mine".into(), enabled }), false)
+        self.edit("ada", &PersonalChange::Edit(Change::Enable { name: "mine".into(), enabled }), false)
     }
 }
 
@@ -45,10 +45,10 @@ fn a_connection_is_added_changed_switched_and_removed_124() {
     let site = site();
     assert!(site.files.find("ada").unwrap().is_none());
     let add = |server| PersonalChange::Add { name: "mine".into(), server };
-    let added = site.edit("ada", add(http()), false).unwrap();
+    let added = site.edit("ada", &add(http()), false).unwrap();
     let shown = UserFiles::shown(&added);
     assert_eq!(shown["mine"]["headers"], json!({"Authorization": "***"}));
-    let error = site.edit("ada", add(http()), false).unwrap_err();
+    let error = site.edit("ada", &add(http()), false).unwrap_err();
     assert!(error.contains("\"mine\"") && error.contains("exists"), "{error}");
 
     let first = runtime(&added);
@@ -64,13 +64,13 @@ fn a_connection_is_added_changed_switched_and_removed_124() {
     let on = site.enable(true).unwrap();
     assert_eq!(runtime(&on), runtime(&edited));
     assert!(!on.is_gone(&runtime(&edited)));
-    let removed = site.edit("ada", PersonalChange::Edit(Change::Remove { name: "mine".into() }), false).unwrap();
+    let removed = site.edit("ada", &PersonalChange::Edit(Change::Remove { name: "mine".into() }), false).unwrap();
     assert!(UserFiles::shown(&removed).is_empty() && removed.is_gone(&first) && removed.is_gone(&runtime(&edited)));
     assert!(!removed.is_gone("personal_0123"), "never heard of");
     let again = site.put(http(), false).unwrap();
     assert!(!again.is_gone(&runtime(&again)), "the same definition again is the same name");
     let missing = PersonalChange::Edit(Change::Remove { name: "none".into() });
-    assert!(site.edit("ada", missing, false).unwrap_err().contains("none"));
+    assert!(site.edit("ada", &missing, false).unwrap_err().contains("none"));
 }
 
 #[test]
@@ -78,9 +78,8 @@ fn names_are_of_the_user_the_name_and_the_definition_whatever_its_order_125() {
     let site = site();
     let name_of = |user: &str, name: &str, server: Value| {
         let put = PersonalChange::Edit(Change::Put { name: name.into(), server });
-        let made = site.edit(user, put, false).unwrap();
-        let found = made.runtime_names().find(|(known, _)| *known == name).unwrap().1;
-        found
+        let made = site.edit(user, &put, false).unwrap();
+        made.runtime_names().find(|(known, _)| *known == name).unwrap().1
     };
     let one = name_of("ada", "mine", json!({"type": "http", "url": "https://h/a"}));
     assert!(is_personal(&one), "{one}");
@@ -142,13 +141,13 @@ fn a_definition_means_what_it_says_and_is_bounded_124_126() {
     assert!(error.contains("mine") && !error.contains("hunter2"), "{error}");
     for number in 0..63 {
         let put = PersonalChange::Edit(Change::Put { name: format!("s{number}"), server: http() });
-        site.edit("ada", put, false).unwrap();
+        site.edit("ada", &put, false).unwrap();
     }
     let put = |server| PersonalChange::Edit(Change::Put { name: "more".into(), server });
-    assert!(site.edit("ada", put(http()), false).unwrap_err().contains("64"));
+    assert!(site.edit("ada", &put(http()), false).unwrap_err().contains("64"));
     let mut huge = http();
     huge["description"] = json!("x".repeat(300_000));
-    assert!(site.edit("bob", put(huge), false).unwrap_err().contains("bytes"));
+    assert!(site.edit("bob", &put(huge), false).unwrap_err().contains("bytes"));
 }
 
 #[cfg(unix)]
@@ -157,7 +156,7 @@ fn the_file_is_its_owners_alone_and_lies_under_a_hash_of_the_user_124() {
     use std::os::unix::fs::PermissionsExt as _;
     let site = site();
     let user = "../../ada";
-    site.edit(user, PersonalChange::Add { name: "mine".into(), server: http() }, false).unwrap();
+    site.edit(user, &PersonalChange::Add { name: "mine".into(), server: http() }, false).unwrap();
     let path = site.files.path(user);
     assert!(path.starts_with(site.folder.path().join("users")) && path.ends_with("integrations/mcp.json"));
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -168,7 +167,7 @@ fn the_file_is_its_owners_alone_and_lies_under_a_hash_of_the_user_124() {
     std::fs::copy(&path, site.files.path("eve")).unwrap();
     assert!(site.files.find("eve").is_err(), "another user's file");
     std::fs::write(site.files.path("eve"), "{").unwrap();
-    assert!(site.edit("eve", PersonalChange::Add { name: "x".into(), server: http() }, false).is_err());
+    assert!(site.edit("eve", &PersonalChange::Add { name: "x".into(), server: http() }, false).is_err());
     assert_eq!(std::fs::read_to_string(site.files.path("eve")).unwrap(), "{", "left to the operator");
 }
 

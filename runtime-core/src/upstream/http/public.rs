@@ -94,7 +94,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     match segments {
         [0, 0, 0, 0, 0, 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => embedded(6),
         // Teredo, ORCHID and other protocols; documentation; 6to4.
-        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] | [0x2002, ..] => false,
+        [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] | [0x2002, ..] => false,
         // What is given out to the Internet; everything else is local, reserved or multicast.
         [first, ..] => first & 0xe000 == 0x2000,
     }
