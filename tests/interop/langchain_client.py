@@ -1,6 +1,7 @@
 """An agent made with LangChain's MCP adapters at the daemon's gateway."""
 
 import asyncio
+import os
 from importlib.metadata import version
 from typing import Any
 
@@ -13,7 +14,13 @@ def run(world: World, checks: Checks) -> None:
     adapters = version("langchain-mcp-adapters")
     ways: dict[str, dict[str, Any]] = {
         "Streamable HTTP": {"transport": "streamable_http", "url": f"{world.daemon.url}/mcp"},
-        "stdio": {"transport": "stdio", "command": world.daemon.binary, "args": [*world.daemon.files, "mcp"]},
+        "stdio": {
+            "transport": "stdio",
+            "command": world.daemon.binary,
+            "args": [*world.daemon.files, "mcp"],
+            # Its child's log would come among ours.
+            "env": os.environ | {"MCP_TASKD_LOG": "error"},
+        },
     }
     for way, connection in ways.items():
         name = f"langchain-mcp-adapters {adapters}, {way}"
