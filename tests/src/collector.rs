@@ -1,5 +1,6 @@
 //! An OpenTelemetry collector: takes spans by OTLP over HTTP and keeps them.
 
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
@@ -73,5 +74,8 @@ pub fn text(attributes: &[KeyValue], key: &str) -> Option<String> {
 
 /// An id in hexadecimal.
 pub fn hex(id: &[u8]) -> String {
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
+    id.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// A client whose requests run on the runtime that made it: the exporter's own thread has none.
 #[derive(Debug)]
 pub(super) struct Client {
-    client: reqwest::Client,
+    http: reqwest::Client,
     runtime: Handle,
     /// Whether the last request failed, so that an outage is logged once.
     failing: AtomicBool,
@@ -25,8 +25,8 @@ impl Client {
             .into_iter()
             .find_map(|name| std::env::var(name).ok()?.trim().parse().ok())
             .map_or(TIMEOUT, Duration::from_millis);
-        let client = reqwest::Client::builder().timeout(timeout).redirect(reqwest::redirect::Policy::none()).build()?;
-        Ok(Self { client, runtime: Handle::current(), failing: AtomicBool::new(false) })
+        let http = reqwest::Client::builder().timeout(timeout).redirect(reqwest::redirect::Policy::none()).build()?;
+        Ok(Self { http, runtime: Handle::current(), failing: AtomicBool::new(false) })
     }
 
     fn note(&self, failure: Option<&dyn std::fmt::Display>) {
@@ -43,10 +43,10 @@ impl Client {
 impl HttpClient for Client {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let request = request.try_into()?;
-        let client = self.client.clone();
+        let http = self.http.clone();
         let sent = self.runtime.spawn(async move {
             // The URL may hold credentials.
-            let mut answer = client.execute(request).await.map_err(reqwest::Error::without_url)?;
+            let mut answer = http.execute(request).await.map_err(reqwest::Error::without_url)?;
             let (status, headers) = (answer.status(), std::mem::take(answer.headers_mut()));
             let body = answer.bytes().await.map_err(reqwest::Error::without_url)?;
             let mut response = Response::new(body);

@@ -62,6 +62,7 @@ mod tests {
             at: start + Duration::from_secs(second as u64),
             tool: "get_report_status".to_owned(),
             task_id: Some("remote-1".to_owned()),
+            traceparent: None,
             headers: HeaderMap::new(),
             caller: Some(caller.to_string()),
         });

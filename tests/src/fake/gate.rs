@@ -71,6 +71,7 @@ mod tests {
             at: Instant::now(),
             tool: tool.to_owned(),
             task_id: None,
+            traceparent: None,
             headers: HeaderMap::new(),
             caller: None,
         };

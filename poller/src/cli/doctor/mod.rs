@@ -42,7 +42,8 @@ enum Status {
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Check {
-    check: String,
+    #[serde(rename = "check")]
+    name: String,
     status: Status,
     detail: String,
     /// What a failure of it ends the command with.
@@ -51,20 +52,20 @@ struct Check {
 }
 
 impl Check {
-    fn new(check: impl Into<String>, status: Status, detail: impl Into<String>) -> Self {
-        Self { check: check.into(), status, detail: detail.into(), exit: Exit::Failed }
+    fn new(name: impl Into<String>, status: Status, detail: impl Into<String>) -> Self {
+        Self { name: name.into(), status, detail: detail.into(), exit: Exit::Failed }
     }
 
-    fn ok(check: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::new(check, Status::Ok, detail)
+    fn ok(name: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(name, Status::Ok, detail)
     }
 
-    fn warning(check: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::new(check, Status::Warning, detail)
+    fn warning(name: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(name, Status::Warning, detail)
     }
 
-    fn failed(check: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::new(check, Status::Failed, detail)
+    fn failed(name: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(name, Status::Failed, detail)
     }
 
     fn exits(self, exit: Exit) -> Self {
