@@ -75,8 +75,16 @@ impl Document {
                 { "name": "information", "description": "What runs here." },
                 { "name": "probes", "description": "For service managers and monitoring; without authentication." },
             ],
+            "security": [{ "credential": [] }],
             "paths": self.paths,
-            "components": { "schemas": schemas },
+            "components": {
+                "schemas": schemas,
+                "securitySchemes": { "credential": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "An API key (`auth.mode: api_key`) or a token (`jwt`); with `auth.mode: none` none is asked for.",
+                }},
+            },
         })
     }
 }

@@ -43,6 +43,8 @@ pub struct Operation {
     tag: &'static str,
     summary: &'static str,
     about: &'static str,
+    /// Whether it asks who calls.
+    asks: bool,
     params: Vec<Param>,
     body: Option<(Schema, bool)>,
     answers: BTreeMap<u16, Answer>,
@@ -52,7 +54,7 @@ pub struct Operation {
 
 /// An operation with what every route of the API may answer: refusals of who calls and of what is asked, and failures here.
 pub fn operation(id: &'static str, tag: &'static str, summary: &'static str) -> Operation {
-    Operation::bare(id, tag, summary)
+    Operation { asks: true, ..Operation::bare(id, tag, summary) }
         .problem(401, &["unauthenticated"])
         .problem(403, &["host_not_allowed", "origin_not_allowed", "missing_scope", "other_user"])
         .problem(422, &["invalid_request"])
@@ -62,10 +64,10 @@ pub fn operation(id: &'static str, tag: &'static str, summary: &'static str) -> 
 }
 
 impl Operation {
-    /// An operation without any answers yet.
+    /// An operation that is open to all, without any answers yet.
     pub fn bare(id: &'static str, tag: &'static str, summary: &'static str) -> Self {
         let (params, answers, problems) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        Self { id, tag, summary, about: "", params, body: None, answers, problems }
+        Self { id, tag, summary, about: "", asks: false, params, body: None, answers, problems }
     }
 
     /// More than the summary says.
@@ -163,6 +165,9 @@ impl Operation {
             "parameters": params,
             "responses": responses,
         });
+        if !self.asks {
+            document["security"] = json!([]);
+        }
         if !self.about.is_empty() {
             document["description"] = self.about.into();
         }
