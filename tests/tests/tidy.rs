@@ -32,7 +32,16 @@ const HOMES: &[(&str, &[&str])] = &[
     ("opentelemetry", &["poller/src/trace"]),
     ("process_wrap", &["runtime-core/src/upstream"]),
     ("rmcp", &["poller/src/gateway", "poller/src/demo"]),
-    ("axum", &["poller/src/api", "poller/src/app.rs", "poller/src/demo", "poller/src/gateway"]),
+    (
+        "axum",
+        &[
+            "poller/src/api",
+            "poller/src/auth/jwt/tests.rs",
+            "poller/src/app.rs",
+            "poller/src/demo",
+            "poller/src/gateway",
+        ],
+    ),
     ("clap", &["poller/src"]),
     ("jsonwebtoken", &["poller/src/auth/jwt"]),
 ];
