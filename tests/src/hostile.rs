@@ -18,11 +18,19 @@ pub const MODES: [&str; 8] =
 #[derive(Debug, Clone, Default)]
 struct Heard(Arc<Mutex<Vec<String>>>);
 
+impl Heard {
+    fn note(&self, what: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+}
+
 /// The server; it ends with the test's runtime.
 #[derive(Debug)]
 pub struct Hostile {
     /// Its address.
     pub url: String,
+    /// Where its token endpoints are: `/granted` and `/refused` below it.
+    pub tokens: String,
     heard: Heard,
 }
 
@@ -30,17 +38,35 @@ impl Hostile {
     /// Starts it on loopback.
     pub async fn start() -> Self {
         let heard = Heard::default();
-        let routes = Router::new().route("/mcp", post(receive)).with_state(heard.clone());
+        let routes = Router::new()
+            .route("/mcp", post(receive))
+            .route("/tokens/granted", post(grant))
+            .route("/tokens/refused", post(refuse))
+            .with_state(heard.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
-        let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
+        let base = format!("http://{}", listener.local_addr().expect("an address"));
         tokio::spawn(async move { axum::serve(listener, routes).await });
-        Self { url, heard }
+        Self { url: format!("{base}/mcp"), tokens: format!("{base}/tokens"), heard }
     }
 
     /// Everything that it was ever sent, as one text.
     pub fn heard(&self) -> String {
         self.heard.0.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
     }
+}
+
+/// Tokens that end at once, so that each call asks for others.
+async fn grant(State(heard): State<Heard>, body: String) -> Response {
+    heard.note(format!("a token for {body}"));
+    let granted =
+        json!({"access_token": "hunter2-access-token", "refresh_token": "hunter2-rotated-token", "expires_in": 1});
+    axum::Json(granted).into_response()
+}
+
+/// No token, and in the reason everything that it was asked with.
+async fn refuse(State(heard): State<Heard>, body: String) -> Response {
+    heard.note(format!("no token for {body}"));
+    (StatusCode::BAD_REQUEST, axum::Json(json!({"error": "invalid_grant", "error_description": body}))).into_response()
 }
 
 async fn receive(State(heard): State<Heard>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
@@ -53,7 +79,7 @@ async fn receive(State(heard): State<Heard>, uri: Uri, headers: HeaderMap, body:
     let echo = format!("these are no good: {}", secrets.join(" and "));
     let text = String::from_utf8_lossy(&body).into_owned();
     let all: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {value:?}")).collect();
-    heard.0.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{uri} {} {text}", all.join(" ")));
+    heard.note(format!("{uri} {} {text}", all.join(" ")));
     let message: Value = serde_json::from_str(&text).unwrap_or_default();
     let Some(id) = message.get("id").cloned() else { return StatusCode::ACCEPTED.into_response() };
     match message["method"].as_str().unwrap_or_default() {

@@ -48,7 +48,7 @@ impl Found {
     }
 }
 
-/// A site with secrets wherever there may be one. OAuth's, once servers take it, belong here too: as `oauth` of a server.
+/// A site with secrets wherever there may be one.
 fn secretive(hostile: &Hostile, gate: &Gate) -> Site {
     let url = hostile.url.replace("http://", "http://user:hunter2-url-password@") + "?api_key=hunter2-url-key";
     let headers = json!({
@@ -63,8 +63,24 @@ fn secretive(hostile: &Hostile, gate: &Gate) -> Site {
         "env": {"CHILD_KEY": "$CHILD_KEY", "OTHER_TOKEN": "hunter2-literal-env"},
     });
     let gate_url = gate.url.replace("http://", "http://gate:hunter2-gate-password@");
+    let from_context = json!({"headers": {"X-Caller": "tenant"}, "on_missing": "passthrough"});
+    let of_users = json!({"header": "X-User-Token", "users": {"ada": "hunter2-of-ada"}, "on_missing": "passthrough"});
+    let tokens = |end: &str, more: Value| {
+        let mut oauth = json!({
+            "token_url": format!("{}/{end}", hostile.tokens),
+            "client_id": "id",
+            "client_secret": "hunter2-client-secret",
+            "extra_token_params": {"assertion": "hunter2-assertion"},
+        });
+        oauth.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"task_toolsets": [], "user_auth": of_users, "oauth": oauth})
+    };
+    let refresh = json!({"grant_type": "refresh_token", "refresh_token": "hunter2-refresh-token"});
     site()
-        .server_with("hostile", &url, false, json!({"headers": headers}))
+        .server_with("hostile", &url, false, json!({"headers": headers, "headers_from_context": from_context}))
+        .server_with("granted", &hostile.url, false, tokens("granted", refresh.clone()))
+        .server_with("client", &hostile.url, false, tokens("granted", json!({"grant_type": "client_credentials"})))
+        .server_with("refused", &hostile.url, false, tokens("refused", refresh))
         .server_with("child", "", false, child)
         .interceptor(json!({"name": "gate", "url": gate_url}))
 }
@@ -141,6 +157,9 @@ async fn session(api: &Api, key: &str, found: &mut Found) {
         ("list_background_tasks", json!({})),
         ("get_background_task", json!({"task_id": ids[0].1})),
         ("child_echo", json!({})),
+        ("granted_echo", json!({})),
+        ("client_echo", json!({})),
+        ("refused_echo", json!({})),
     ] {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}});
         let request = api.plain(Method::POST, "/mcp").header("accept", "application/json, text/event-stream");
@@ -249,8 +268,10 @@ async fn runs(site: &Site, key: &str, url: Option<&str>, hostile: &Hostile, gate
     files(site.path(), &mut found);
     // The secrets were in use, and the log is as detailed as was asked for.
     let heard = hostile.heard();
-    for sent in ["hunter2-static-header", "hunter2-env-header", "hunter2-url-key", "hunter2-from-the-gate"] {
-        assert!(heard.contains(sent), "{sent} was not sent");
+    let sent = ["static-header", "env-header", "url-key", "from-the-gate", "context", "of-ada", "client-secret"];
+    let tokens = ["assertion", "refresh-token", "access-token", "rotated-token"];
+    for sent in sent.into_iter().chain(tokens).map(|what| format!("{MARK}-{what}")) {
+        assert!(heard.contains(&sent), "{sent} was not sent");
     }
     assert!(!gate.asked().is_empty() && daemon.log().contains("\"DEBUG\""));
     found.has_no(&[MARK, key, &key[20..80]]);

@@ -198,7 +198,9 @@ async fn a_drain_gives_every_task_back_due_when_it_was_due_36_51() {
     for _ in 0..20 {
         ids.push(worker.submit("s").await.id.to_string());
     }
-    until("all are polled", || async { bench.server().calls("status", "") >= 20 }).await;
+    for id in &ids {
+        bench.wait_for(id, Status::Working).await;
+    }
     bench.server().on("status", "", [Answer::Hang]);
     until("calls hang", || async { worker.metric("poll_slots", &[("state", "used")]) >= 1.0 }).await;
     worker.stop().await;

@@ -175,7 +175,10 @@ impl Actor {
         self.next_tick = Instant::now() + Duration::from_millis(800 + fastrand::u64(..200));
         (self.want_claim, self.want_strangers) = (true, true);
         self.pull_in();
-        self.touch();
+        // Counters can wait while a dead worker's tasks are taken over; those cannot.
+        if !self.crowd.polls {
+            self.touch();
+        }
         self.balance();
         self.publish();
         self.observe();
