@@ -436,6 +436,7 @@ impl Api {
     }
 
     /// The same on behalf of a user.
+    #[must_use]
     pub fn of(&self, user: &str) -> Self {
         let headers = HeaderMap::from_iter([(HeaderName::from_static("x-user-id"), user.parse().expect("a header"))]);
         Self { url: self.url.clone(), client: client(headers) }

@@ -9,8 +9,9 @@ use serde_json::value::RawValue;
 
 use super::Api;
 use super::openapi::{Routes, operation};
+use super::problem::Problem;
 use super::thread::json;
-use crate::auth::Identity;
+use crate::auth::{Identity, Scope};
 
 /// The routes of this room.
 pub fn routes(routes: Routes) -> Routes {
@@ -58,11 +59,14 @@ struct Catalogue<'a> {
 }
 
 /// `GET /api/mcp/tools`.
-pub async fn tools(State(api): State<Api>, caller: Identity) -> Response {
+pub async fn tools(State(api): State<Api>, caller: Identity) -> Result<Response, Problem> {
+    caller.require(Scope::Tasks)?;
     let tools = &api.daemon.tools;
     let visible = tools.tools(&caller.user_id).await;
     let (withheld, mut problems) = (tools.last_withheld(), tools.last_problems());
-    problems.extend(api.daemon.live.last_reload().error);
+    if caller.require(Scope::Admin).is_ok() {
+        problems.extend(api.daemon.live.last_reload().error);
+    }
     let visible = visible.iter().map(|tool| CatalogueTool {
         name: &tool.name,
         server: &tool.server,
@@ -78,5 +82,5 @@ pub async fn tools(State(api): State<Api>, caller: Identity) -> Response {
     let withheld =
         withheld.iter().map(|tool| Withheld { name: &tool.name, servers: &tool.servers, reason: tool.why.as_str() });
     let catalogue = Catalogue { tools: visible.collect(), withheld: withheld.collect(), problems: &problems };
-    json(StatusCode::OK, &catalogue)
+    Ok(json(StatusCode::OK, &catalogue))
 }

@@ -138,7 +138,7 @@ impl Authenticator {
 
     /// Whether what somebody was let in with still counts. A store or an issuer that does not answer takes nothing back.
     pub async fn still_admits(&self, credential: &SecretString) -> bool {
-        let verified = self.verify(credential.expose_secret(), true).await;
+        let verified = self.verify(credential.expose_secret()).await;
         !matches!(verified, Err(Denied::Unauthenticated(_)))
     }
 
@@ -174,17 +174,16 @@ impl Authenticator {
         }
         origin::check_same(call.uri, call.headers, self.resource.url())?;
         let token = bearer(call.headers)?;
-        let may_ask = self.failures.is_open(&place(call.address), Instant::now());
-        let verified = self.verify(token, may_ask).await?;
+        let verified = self.verify(token).await?;
         self.callers.take(&verified.subject, Instant::now()).map_err(Denied::Limited)?;
         let identity = verified.identity.in_name_of(named_user(call.headers)?)?;
         Ok(Admitted { identity, credential: Some(token.into()) })
     }
 
-    async fn verify(&self, token: &str, may_ask: bool) -> Result<Verified, Denied> {
+    async fn verify(&self, token: &str) -> Result<Verified, Denied> {
         match &self.mode {
             Mode::Open => Err(Denied::Unauthenticated(Reason::Unknown)),
-            Mode::Keys(ring) => ring.verify(token, may_ask).await,
+            Mode::Keys(ring) => ring.verify(token).await,
             Mode::Jwt(verifier) => verifier.verify(token).await,
         }
     }
@@ -193,6 +192,11 @@ impl Authenticator {
     /// same: a proxy has one address for everybody.
     fn refused(&self, denied: Denied, call: &Call<'_>) -> Denied {
         let denied = match denied {
+            // How every client of MCP begins: it is told where to get a token, and has guessed nothing.
+            Denied::Unauthenticated(Reason::Missing) => {
+                self.count(Reason::Missing);
+                denied
+            }
             Denied::Unauthenticated(reason) => {
                 self.count(reason);
                 match self.failures.take(&place(call.address), Instant::now()) {

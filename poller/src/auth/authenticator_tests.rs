@@ -91,6 +91,10 @@ async fn guessing_is_slowed_down_by_address_and_good_credentials_are_not() {
         let guess = format!("Bearer {}", ApiKey::generate().unwrap().expose());
         door.ask(&[("authorization", &guess)], address).await
     };
+    // Who comes without any has guessed nothing: every client of MCP begins so.
+    for _ in 0..2 * FAILURES {
+        assert_eq!(door.ask(&[], "10.0.0.1").await, unauthenticated(Reason::Missing));
+    }
     // A key that was seen here goes on however many others from its address are refused: they may share a proxy.
     door.ask(&[("authorization", &key)], "10.0.0.1").await.unwrap();
     for _ in 0..FAILURES {
@@ -98,7 +102,10 @@ async fn guessing_is_slowed_down_by_address_and_good_credentials_are_not() {
     }
     let Err(Denied::Limited(wait)) = guess("10.0.0.1").await else { panic!("not limited") };
     assert!(wait <= FAILURE_EVERY);
-    assert!(door.ask(&[("authorization", &key)], "10.0.0.1").await.is_ok());
+    let unseen = format!("Bearer {}", door.key(&["tasks"]).await.expose());
+    for key in [&key, &unseen] {
+        assert!(door.ask(&[("authorization", key)], "10.0.0.1").await.is_ok());
+    }
     assert_eq!(guess("10.0.0.2").await, unauthenticated(Reason::Unknown));
     assert!((door.count("rate_limited_total", "/mcp") - 1.0).abs() < f64::EPSILON);
     tokio::time::advance(FAILURE_EVERY).await;

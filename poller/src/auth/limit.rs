@@ -43,12 +43,6 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
         paid_at.insert(key.clone(), paid + self.every);
         Ok(())
     }
-
-    /// Whether there is one to take.
-    pub fn is_open(&self, key: &K, now: Instant) -> bool {
-        let paid_at = self.paid_at.lock().unwrap_or_else(PoisonError::into_inner);
-        paid_at.get(key).is_none_or(|paid| paid.saturating_duration_since(now) <= self.burst)
-    }
 }
 
 #[cfg(test)]
@@ -59,10 +53,8 @@ mod tests {
     fn a_burst_is_let_through_and_then_the_rate() {
         let (limiter, start) = (Limiter::new(Duration::from_secs(1), 3), Instant::now());
         for _ in 0..3 {
-            assert!(limiter.is_open(&"a", start));
             assert_eq!(limiter.take(&"a", start), Ok(()));
         }
-        assert!(!limiter.is_open(&"a", start));
         assert_eq!(limiter.take(&"a", start), Err(Duration::from_secs(1)));
         assert_eq!(limiter.take(&"b", start), Ok(()), "others have their own");
         let later = start + Duration::from_secs(1);
@@ -82,6 +74,6 @@ mod tests {
             limiter.take(&key, now).unwrap();
         }
         assert!(limiter.paid_at.lock().unwrap().len() <= MAX_KEYS);
-        assert!(!limiter.is_open(&0, now));
+        assert!(limiter.take(&0, now).is_err());
     }
 }

@@ -67,7 +67,7 @@ impl Bench {
     }
 
     async fn verify(&self, key: &ApiKey) -> Result<Verified, Denied> {
-        self.ring.verify(key.expose(), true).await
+        self.ring.verify(key.expose()).await
     }
 
     fn reads(&self) -> usize {
@@ -105,7 +105,7 @@ async fn a_wrong_secret_and_an_id_that_nobody_has_get_the_same_answer() {
     // The id of one key with the secret of another, and the checksum that belongs to that.
     let mixed = ApiKey::forged(key.id(), &stranger);
     assert_eq!(bench.verify(&mixed).await, refused(Reason::Unknown));
-    assert_eq!(bench.ring.verify("mtk_nonsense", true).await, refused(Reason::Malformed));
+    assert_eq!(bench.ring.verify("mtk_nonsense").await, refused(Reason::Malformed));
     assert!(bench.verify(&key).await.is_ok());
 }
 
@@ -140,17 +140,6 @@ async fn while_the_store_is_away_what_is_known_counts_for_a_moment_and_then_noth
     assert_eq!(bench.verify(&key).await, Err(Denied::Unavailable));
     bench.store.away.store(false, Relaxed);
     assert!(bench.verify(&key).await.is_ok());
-}
-
-#[tokio::test(start_paused = true)]
-async fn whoever_may_not_ask_costs_no_read_unless_the_key_was_seen_before() {
-    let bench = Bench::new();
-    let key = bench.key(None).await;
-    assert_eq!(bench.ring.verify(key.expose(), false).await, refused(Reason::Unknown));
-    assert_eq!(bench.reads(), 0);
-    bench.verify(&key).await.unwrap();
-    tokio::time::advance(STALE * 10).await;
-    assert!(bench.ring.verify(key.expose(), false).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

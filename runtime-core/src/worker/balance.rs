@@ -46,9 +46,18 @@ impl Balance {
     }
 
     /// There was more to claim than one claim takes: the others took of it too, and nothing is let go before they have
-    /// published since.
+    /// published since. Whether they wanted what was let go before says nothing any more.
     pub(super) fn shared_a_crowd(&mut self, fleet: &Fleet) {
+        if !self.knows(fleet) {
+            (self.unwanted, self.sit_out) = (0, 0);
+        }
+        self.let_go = None;
         self.seen.clone_from(&fleet.heartbeats);
+    }
+
+    /// Whether the fleet is the one that was seen last.
+    fn knows(&self, fleet: &Fleet) -> bool {
+        self.seen.len() == fleet.heartbeats.len() && fleet.heartbeats.keys().all(|id| self.seen.contains_key(id))
     }
 
     /// How many tasks to let go now: once the others have published since the last time, and ever more rarely where
@@ -58,9 +67,7 @@ impl Balance {
         if fleet.heartbeats.iter().any(stale) {
             return 0;
         }
-        let same_fleet =
-            self.seen.len() == fleet.heartbeats.len() && fleet.heartbeats.keys().all(|id| self.seen.contains_key(id));
-        if !same_fleet {
+        if !self.knows(fleet) {
             (self.let_go, self.unwanted, self.sit_out) = (None, 0, 0);
         } else if let Some(before) = self.let_go.take() {
             self.unwanted = if fleet.held_by_others > before { 0 } else { (self.unwanted + 1).min(SIT_OUT) };
@@ -116,6 +123,9 @@ mod tests {
         assert_eq!(balance.let_go(&fleet(48_000, 2), 50_000), 0);
         balance.shared_a_crowd(&fleet(48_000, 2));
         assert_eq!(balance.let_go(&fleet(20_000, 3), 50_000), 15_000, "it was slower");
+        assert!(balance.holds_back(&fleet(20_000, 3), 35_000, true), "the other one may take them");
+        balance.shared_a_crowd(&fleet(20_000, 3));
+        assert!(!balance.holds_back(&fleet(20_000, 3), 35_000, true), "more is late than anybody took");
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Room {
 }
 
 fn turn(parts: usize) -> usize {
-    (CLAIM / parts).max(TURN)
+    (CLAIM / parts.max(1)).max(TURN)
 }
 
 #[cfg(test)]
@@ -148,6 +148,14 @@ mod tests {
         let servers = [("dead", count(60, 8)), ("live", count(48, 2))];
         let portions = room(100, 108).cancels(&servers, Some(count(0, 0)), false);
         assert_eq!(limits(&portions), [("live", 6), ("", 8)]);
+    }
+
+    #[test]
+    fn a_worker_without_servers_still_claims_what_nobody_else_has_48() {
+        let strangers = Portion { servers: Vec::new(), strangers: true, limit: CLAIM };
+        assert_eq!(room(100_000, 0).polls(&[], true, true), std::slice::from_ref(&strangers));
+        assert_eq!(room(100_000, 0).polls(&[], true, false), []);
+        assert_eq!(room(100_000, 0).cancels(&[], Some(count(0, 0)), true), [strangers]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::{fake, site};
 const SECRET: &str = "Bearer hunter2-of-this-request";
 
 /// The server `s` with credentials for these users.
-fn with_users(site: Site, fake: &FakeServer, users: Value) -> Site {
+fn with_users(site: Site, fake: &FakeServer, users: &Value) -> Site {
     let more = json!({"headers": {"AUTHORIZATION": "Bearer static"}, "user_auth": {"users": users}});
     site.server_with("s", &fake.url, false, more)
 }
@@ -37,7 +37,7 @@ fn header<'a>(called: &'a Called, name: &str) -> Option<&'a str> {
 }
 
 /// What the calls said in `Authorization`.
-fn authorized<'a>(calls: &'a [Called]) -> HashSet<Option<&'a str>> {
+fn authorized(calls: &[Called]) -> HashSet<Option<&str>> {
     calls.iter().map(|called| header(called, "authorization")).collect()
 }
 
@@ -71,7 +71,7 @@ async fn background_calls_carry_their_owners_credential_after_a_restart_and_on_a
     let database = postgres::database().await;
     let fake = fake().await;
     let site =
-        with_users(site().postgres(database.url()), &fake, json!({"ada": "Bearer of-ada", "bob": "Bearer of-bob"}));
+        with_users(site().postgres(database.url()), &fake, &json!({"ada": "Bearer of-ada", "bob": "Bearer of-bob"}));
     site.migrate().await;
     let mut first = site.daemon("first");
     first.start().await;
@@ -126,7 +126,7 @@ async fn background_calls_carry_their_owners_credential_after_a_restart_and_on_a
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_without_a_credential_is_denied_and_the_task_goes_on_when_there_is_one_119() {
     let fake = fake().await;
-    let site = with_users(site(), &fake, json!({"ada": "Bearer of-ada", "bob": "Bearer of-bob"}));
+    let site = with_users(site(), &fake, &json!({"ada": "Bearer of-ada", "bob": "Bearer of-bob"}));
     let mut daemon = site.daemon("a");
     daemon.start().await;
     let script = json!({"end": "never", "poll_after_seconds": 0.2});
@@ -134,7 +134,7 @@ async fn an_owner_without_a_credential_is_denied_and_the_task_goes_on_when_there
     let remote = remote_of(&daemon.api, &id).await;
     daemon.stop().await;
 
-    let site = with_users(site, &fake, json!({"ada": "", "bob": "Bearer of-bob"}));
+    let site = with_users(site, &fake, &json!({"ada": "", "bob": "Bearer of-bob"}));
     let mut daemon = site.daemon("a");
     daemon.start().await;
     let api = daemon.api.clone();
@@ -149,7 +149,7 @@ async fn an_owner_without_a_credential_is_denied_and_the_task_goes_on_when_there
     api.of("bob").submit("s", &script, None).await.unwrap();
     daemon.stop().await;
 
-    let site = with_users(site, &fake, json!({"ada": "Bearer new-of-ada"}));
+    let site = with_users(site, &fake, &json!({"ada": "Bearer new-of-ada"}));
     let mut daemon = site.daemon("a");
     daemon.start().await;
     until("polls", async || calls(&fake, "get_report_status", Some(&remote)).len() > polls).await;
@@ -161,7 +161,7 @@ async fn an_owner_without_a_credential_is_denied_and_the_task_goes_on_when_there
 #[tokio::test(flavor = "multi_thread")]
 async fn a_users_credential_is_not_shown_when_the_server_repeats_it_148() {
     let fake = fake().await;
-    let site = with_users(site(), &fake, json!({"ada": "Bearer hunter2-of-ada"}));
+    let site = with_users(site(), &fake, &json!({"ada": "Bearer hunter2-of-ada"}));
     let mut daemon = site.daemon("a");
     daemon.start().await;
     let api = daemon.api.of("ada");

@@ -55,7 +55,7 @@ pub const ROWS: &[Row] = &[
     row("GET", "/api/events", OPERATOR, "", 200),
     row("GET", "/api/stats", OPERATOR, "", 200),
     row("GET", "/api/features", CREDENTIAL, "", 200),
-    row("GET", "/api/mcp/tools", CREDENTIAL, "", 200),
+    row("GET", "/api/mcp/tools", TASKS, "", 200),
     row("GET", "/api/mcp/config", ADMIN, "", 200),
     row("PUT", "/api/mcp/config", ADMIN, r#"{"mcp_servers": 1}"#, 422),
     row("PATCH", "/api/mcp/config", ADMIN, r#"{"server_name": "none", "enabled": false}"#, 404),

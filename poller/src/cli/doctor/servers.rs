@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use mcp_taskd_core::config::ServerConfig;
+use mcp_taskd_core::config::{Grant, ServerConfig};
 use mcp_taskd_core::upstream::Upstreams;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -32,6 +32,13 @@ pub(super) async fn look(configuration: &Configuration) -> Vec<Check> {
 async fn ask(server: &ServerConfig, upstreams: &Upstreams) -> Check {
     let name = format!("server {}", server.name);
     let Some(upstream) = upstreams.find(&server.name) else { return Check::failed(name, "it was not opened") };
+    // A refresh from outside the fleet would use up the token that the fleet's next one needs.
+    if server.oauth.as_ref().is_some_and(|oauth| matches!(oauth.grant, Grant::RefreshToken(_))) {
+        return Check::warning(
+            name,
+            "not asked: that would use up its OAuth refresh token; `check-config --connect` asks it",
+        );
+    }
     let started = Instant::now();
     match timeout(PATIENCE, upstream.list_tools()).await {
         Err(_) => Check::failed(name, format!("its tools were not listed within {PATIENCE:?}")),

@@ -214,7 +214,16 @@ fn edited(
         let forbidden = |why| Refused::Forbidden(format!("{}: {why}", at(name)));
         personal::restricted(server).map_err(forbidden)?;
     }
-    let next = apply(&document(before), change, policy)?;
+    let mut stored = document(before);
+    if let Change::Put { name, .. } = change
+        && !admin
+        && before.trusted.contains(name)
+        && let Some(servers) = stored["mcpServers"].as_object_mut()
+    {
+        // Nobody else may send what an administrator stored to an address of their own.
+        servers.shift_remove(name);
+    }
+    let next = apply(&stored, change, policy)?;
     let Value::Object(servers) = next["mcpServers"].clone() else { return Err(Refused::Invalid(String::new())) };
     if servers.len() > personal::MAX_SERVERS {
         let why = format!("a user may have at most {} connections", personal::MAX_SERVERS);

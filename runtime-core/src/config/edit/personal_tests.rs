@@ -115,6 +115,13 @@ fn a_user_may_connect_to_web_servers_and_without_oauth_126() {
     let made = site.put(json!({"command": "npx"}), true).unwrap();
     assert!(trusted(&made), "an administrator may");
     assert!(!trusted(&site.put(http(), false).unwrap()), "and what the user makes of it is the user's own");
+    // A mask stands for what is stored, and what an administrator stored does not go where somebody else says.
+    let secret = json!({"type": "http", "url": "https://h.example/mcp", "headers": {"Authorization": "hunter2"}});
+    site.put(secret, true).unwrap();
+    let elsewhere = json!({"type": "http", "url": "https://e.example/mcp", "headers": {"Authorization": "***"}});
+    assert!(site.put(elsewhere.clone(), false).is_err());
+    let made = site.put(elsewhere, true).unwrap();
+    assert_eq!(made.servers["mine"]["headers"]["Authorization"], "hunter2");
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl Sources {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let fingerprint = config.fingerprint();
         let before = latest.get(server).filter(|before| before.0.chain.fingerprint == fingerprint);
-        let shared = before.map(Source::shared).unwrap_or_default();
+        let shared = before.map(|before| before.shared(config)).unwrap_or_default();
         let source = Source::new(server, config, clients, shared, self)?;
         latest.insert(server.to_owned(), source.clone());
         Ok(source)

@@ -74,9 +74,15 @@ impl Source {
         })))
     }
 
-    /// What the source after this one shares with it.
-    pub(super) fn shared(&self) -> Arc<State> {
-        self.0.state.flights.lock().forget_failures();
+    /// What the source after this one, with this configuration, shares with it. What failed is tried again at once where that may
+    /// have been mended, and only there: sources come with every caller's own way to a server.
+    pub(super) fn shared(&self, config: &OAuth) -> Arc<State> {
+        let is_same = self.0.request == config.request_digest()
+            && self.0.config.token_url == config.token_url
+            && secrets(&self.0.config) == secrets(config);
+        if !is_same {
+            self.0.state.flights.lock().forget_failures();
+        }
         Arc::clone(&self.0.state)
     }
 

@@ -27,8 +27,18 @@ use crate::upstream::{CallError, CallErrorKind, Options, Scope};
 /// How long a server may take over `server/discover` before it is also greeted the old way.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What systemd tells the daemon, and no child of it: where its secrets are, and how to speak for it.
-const OF_THE_SERVICE: [&str; 4] = ["CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"];
+/// What the daemon is told, and no child of it: where its secrets are, how to speak for it, and its own keys.
+const OF_THE_SERVICE: [&str; 9] = [
+    "CREDENTIALS_DIRECTORY",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+    "MCP_TASKD_CREDENTIALS_KEY",
+    "MCP_TASKD_CREDENTIALS_KEY_FILE",
+    "DEER_FLOW_CREDENTIALS_KEY",
+    "DEER_FLOW_CREDENTIALS_KEY_FILE",
+    "MCP_TASKD_API_KEY",
+];
 
 const UNKNOWN: u8 = 0;
 const MODERN: u8 = 1;
