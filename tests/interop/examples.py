@@ -1,17 +1,19 @@
-"""The servers that the documentation shows, as a reader would start them: a whole life of tasks on each.
+"""What the documentation shows, as a reader would start it: a whole life of tasks on each server, and agents that connect.
 
     examples.py BINARY FOLDER PYTHON PACKAGES
 
-PYTHON is an interpreter with `mcp` 1.x, PACKAGES a folder in which node/package.json's dependencies are installed. The last line
+PYTHON is an interpreter with `mcp` 1.x and LangChain's adapters, PACKAGES a folder in which node/package.json's dependencies are installed. The last line
 counts the checks.
 """
 
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import connections
 from harness import HERE, Checks, Daemon, equal, free_port, spawn, until
 from node import Http, answers, use_newer_node
 
@@ -70,6 +72,7 @@ def main() -> int:
     try:
         for name, example in examples.items():
             checks.run(f"{name}: it starts", example.start)
+        checks.run("WRITING_A_SERVER.md shows a part of the first", excerpt)
         daemon.start()
         ids: dict[str, dict[str, str]] = {}
         for name in examples:
@@ -78,6 +81,7 @@ def main() -> int:
             checks.run(f"{name}: completes, asks, is cancelled", lambda name=name: ends(daemon, name, ids[name]))
             checks.run(f"{name}: a repeated submit starts nothing", lambda example=example: repeats(example))
             checks.run(f"{name}: what is not there", lambda example=example: unknown(example))
+        connections.run(daemon, "python", folder / "agents", python, checks)
     finally:
         daemon.stop()
         for example in examples.values():
@@ -85,6 +89,11 @@ def main() -> int:
     print(f"{checks.prefix} took {time.monotonic() - started:.0f} s")
     print(f"{checks.passed} passed, {checks.failed} failed")
     return 1 if checks.failed else 0
+
+
+def excerpt() -> None:
+    shown = re.search(r"```python\n(.*?)```", (SHOWN.parent / "WRITING_A_SERVER.md").read_text(), re.DOTALL)
+    assert shown and shown[1] in (SHOWN / "report_server.py").read_text(), "it is another text"
 
 
 def submits(daemon: Daemon, server: str) -> dict[str, str]:
