@@ -2,8 +2,8 @@
 
     examples.py BINARY FOLDER PYTHON PACKAGES
 
-PYTHON is an interpreter with `mcp` 1.x and LangChain's adapters, PACKAGES a folder in which node/package.json's dependencies are installed. The last line
-counts the checks.
+PYTHON is an interpreter with `mcp` 1.x and LangChain's adapters, PACKAGES a folder in which node/package.json's dependencies are
+installed. The last line counts the checks.
 """
 
 import re
