@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mcp_taskd_core::clock::{Clock as _, SystemClock};
-use mcp_taskd_core::config::Settings;
+use mcp_taskd_core::config::{Backend, Settings};
 use mcp_taskd_core::store::{SharedStore, StoreError, StoreStats, Workers};
 use serde_json::{Value, json};
 
@@ -60,10 +60,9 @@ async fn ask(store: &SharedStore, settings: &Settings) -> Looked {
         return looked;
     }
     looked.checks.push(Check::ok("store", format!("{} answers", store.backend())));
-    let schema = schema(store.schema_version().await);
-    let usable = schema.status == super::Status::Ok;
+    let (schema, is_there) = schema(store.schema_version().await, settings.database.backend == Backend::Sqlite);
     looked.checks.push(schema);
-    if !usable {
+    if !is_there {
         return looked;
     }
     let sent = SystemClock.now_ms();
@@ -86,16 +85,24 @@ async fn ask(store: &SharedStore, settings: &Settings) -> Looked {
     looked
 }
 
-fn schema(version: Result<(i64, Option<i64>), StoreError>) -> Check {
-    match version {
+/// The schema, and whether it is there to be looked at. Where the daemon `migrates` by itself, a missing one is no fault (157).
+fn schema(version: Result<(i64, Option<i64>), StoreError>, migrates: bool) -> (Check, bool) {
+    let check = match version {
         Err(error) => failed("schema", error),
-        Ok((known, Some(applied))) if applied >= known => Check::ok("schema", format!("version {applied}")),
-        Ok((known, applied)) => {
-            let applied = applied.map_or("none".to_owned(), |applied| format!("version {applied}"));
-            let detail = format!("{applied}, this program needs {known}: run `mcp-taskd migrate up`");
-            Check::failed("schema", detail).exits(Exit::Config)
+        Ok((known, Some(applied))) if applied >= known => {
+            return (Check::ok("schema", format!("version {applied}")), true);
         }
-    }
+        Ok((known, applied)) => {
+            let applied = applied.map_or("none yet".to_owned(), |applied| format!("version {applied}"));
+            let detail = format!("{applied}, this program needs {known}");
+            if migrates {
+                Check::ok("schema", format!("{detail}: its start sees to that"))
+            } else {
+                Check::failed("schema", format!("{detail}: run `mcp-taskd migrate up`")).exits(Exit::Config)
+            }
+        }
+    };
+    (check, false)
 }
 
 /// The store's clock, read between `sent` and `received` on this machine's.
@@ -148,9 +155,14 @@ mod tests {
 
     #[test]
     fn an_old_schema_names_the_command_157() {
-        let check = schema(Ok((3, Some(2))));
-        assert_eq!((check.status, check.exit), (Status::Failed, Exit::Config));
+        let (check, is_there) = schema(Ok((3, Some(2))), false);
+        assert_eq!((check.status, check.exit, is_there), (Status::Failed, Exit::Config, false));
         assert!(check.detail.contains("migrate up"), "{}", check.detail);
-        assert_eq!(schema(Ok((3, Some(4)))).status, Status::Ok, "a newer one during a rolling upgrade");
+        let (check, is_there) = schema(Ok((3, Some(4))), false);
+        assert_eq!((check.status, is_there), (Status::Ok, true), "a newer one during a rolling upgrade");
+        for applied in [None, Some(2)] {
+            let (check, is_there) = schema(Ok((3, applied)), true);
+            assert_eq!((check.status, is_there), (Status::Ok, false), "a start on SQLite migrates: {}", check.detail);
+        }
     }
 }
