@@ -75,7 +75,8 @@ impl Document {
                 { "name": "information", "description": "What runs here." },
                 { "name": "probes", "description": "For service managers and monitoring; without authentication." },
             ],
-            "security": [{ "credential": [] }],
+            // One or none: it depends on `auth.mode`.
+            "security": [{ "credential": [] }, {}],
             "paths": self.paths,
             "components": {
                 "schemas": schemas,
