@@ -248,14 +248,15 @@ pub async fn start(
         .values()
         .filter_map(|server| Some((server.clone(), Arc::clone(upstreams.find(&server.name)?))));
     let process = runtime::Process { role: role.to_owned(), polls, state_dir };
-    let connections = Arc::clone(&personal) as Arc<dyn Connections>;
+    let connections = Some(Arc::clone(&personal) as Arc<dyn Connections>);
+    let around = runtime::Surroundings { connections, ..runtime::Surroundings::default() };
     let store = SharedStore::clone(&backing.store);
-    let core = runtime::Runtime::start_with(connections, &settings.mcp_tasks, process, store, servers, metrics)
+    let core = runtime::Runtime::start_in(around, &settings.mcp_tasks, process, store, servers, metrics)
         .await
         .map_err(|error| match error {
-        runtime::StartError::Store(error) => error.into(),
-        error @ runtime::StartError::Metrics(_) => Failure::from(anyhow::Error::from(error)),
-    })?;
+            runtime::StartError::Store(error) => error.into(),
+            error @ runtime::StartError::Metrics(_) => Failure::from(anyhow::Error::from(error)),
+        })?;
     let worker = core.service().worker().clone();
     let leased = worker.clone();
     let clock = worker.clock();

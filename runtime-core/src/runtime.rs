@@ -25,6 +25,26 @@ pub struct Process {
     pub state_dir: PathBuf,
 }
 
+/// What a runtime finds around it.
+pub struct Surroundings {
+    /// Time, tasks and ids: the operating system's by default.
+    pub world: World,
+    /// Users' own connections beside the servers, if there are any.
+    pub connections: Option<Arc<dyn Connections>>,
+}
+
+impl Default for Surroundings {
+    fn default() -> Self {
+        Self { world: World::system(), connections: None }
+    }
+}
+
+impl std::fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Surroundings").field("connections", &self.connections.is_some()).finish_non_exhaustive()
+    }
+}
+
 /// Why a runtime does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -51,45 +71,21 @@ impl Runtime {
         servers: impl IntoIterator<Item = (ServerConfig, SharedUpstream)>,
         registry: &Registry,
     ) -> Result<Self, StartError> {
-        Self::start_in(World::system(), settings, process, store, servers, registry).await
+        Self::start_in(Surroundings::default(), settings, process, store, servers, registry).await
     }
 
-    /// The same, with users' own connections beside the servers.
-    pub async fn start_with(
-        connections: Arc<dyn Connections>,
-        settings: &TaskSettings,
-        process: Process,
-        store: SharedStore,
-        servers: impl IntoIterator<Item = (ServerConfig, SharedUpstream)>,
-        registry: &Registry,
-    ) -> Result<Self, StartError> {
-        let routes = Routes::new(servers, settings.max_concurrent_polls as usize).with_connections(Some(connections));
-        Self::start_on(routes, World::system(), settings, process, store, registry).await
-    }
-
-    /// The same in other surroundings than the operating system's.
+    /// The same, with more around it than the operating system, or something else.
     pub async fn start_in(
-        world: World,
+        surroundings: Surroundings,
         settings: &TaskSettings,
         process: Process,
         store: SharedStore,
         servers: impl IntoIterator<Item = (ServerConfig, SharedUpstream)>,
         registry: &Registry,
     ) -> Result<Self, StartError> {
-        let routes = Routes::new(servers, settings.max_concurrent_polls as usize);
-        Self::start_on(routes, world, settings, process, store, registry).await
-    }
-
-    async fn start_on(
-        routes: Routes,
-        world: World,
-        settings: &TaskSettings,
-        process: Process,
-        store: SharedStore,
-        registry: &Registry,
-    ) -> Result<Self, StartError> {
+        let Surroundings { world, connections } = surroundings;
         let polls = settings.max_concurrent_polls as usize;
-        let routes = Arc::new(routes);
+        let routes = Arc::new(Routes::new(servers, polls).with_connections(connections));
         let metrics = Metrics::register(registry, routes.names())?;
         let options = Options {
             policy: settings.policy(),

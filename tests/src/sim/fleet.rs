@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use mcp_taskd_core::config::{ServerConfig, Transport};
-use mcp_taskd_core::runtime::{Process, Runtime};
+use mcp_taskd_core::runtime::{Process, Runtime, Surroundings};
 use mcp_taskd_core::service::Service;
 use mcp_taskd_core::store::{SharedStore, WorkerId};
 use mcp_taskd_core::task::Toolset;
@@ -180,7 +180,8 @@ impl Fleet {
             let way = Way { server: Arc::clone(server), process: n };
             (config(index, universe.plan.servers[index].idempotent), Arc::new(way) as SharedUpstream)
         });
-        Runtime::start_in(world, &universe.plan.settings, process, store, servers, &Registry::new()).await
+        let around = Surroundings { world, ..Surroundings::default() };
+        Runtime::start_in(around, &universe.plan.settings, process, store, servers, &Registry::new()).await
     }
 
     async fn go_wrong(&self, kind: FaultKind, until_ms: u64) {
