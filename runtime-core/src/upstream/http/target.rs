@@ -136,7 +136,11 @@ async fn sent(client: &Client, request: reqwest::Request) -> Result<Response, Ca
 /// Sends a request with a token. Where the server refuses that with a 401 it has not looked at the request, whatever it is:
 /// it is sent once more, with another token.
 async fn authorized(client: &Client, tokens: &Source, mut request: reqwest::Request) -> Result<Response, CallError> {
-    let token = tokens.token().await?;
+    // A call that may wait for a fresh token has done so (`authorize`): here one that has not ended is good enough.
+    let token = match tokens.held() {
+        Some(token) => token,
+        None => tokens.token().await?,
+    };
     let again = request.try_clone();
     request.headers_mut().insert(header::AUTHORIZATION, token.header.clone());
     let response = sent(client, request).await?;

@@ -102,7 +102,12 @@ impl Source {
         }
         // Rare, and large: what every request carries along must not have room for it.
         let obtained = Box::pin(self.obtain(PATIENCE)).await;
-        obtained.or_else(|error| inner.state.find(&inner.request, Duration::ZERO).ok_or(error))
+        obtained.or_else(|error| self.held().ok_or(error))
+    }
+
+    /// The token there is, as long as it has not ended.
+    pub(in crate::upstream) fn held(&self) -> Option<Token> {
+        self.0.state.find(&self.0.request, Duration::ZERO)
     }
 
     /// Takes note that the server took this token.

@@ -127,6 +127,17 @@ async fn over_an_event_stream_too_a_refused_token_is_replaced_115() {
 }
 
 #[tokio::test]
+async fn a_token_that_is_always_due_is_asked_for_once_a_call_112() {
+    let party = Party::new().await;
+    party.authority.state.lifetime.store(50, Relaxed);
+    let upstream = party.replica(&party.authority.client(), None);
+    for calls in 1..=3 {
+        echo(&upstream).await.unwrap();
+        assert_eq!(party.asked(), calls, "bringing the session up and the call itself take what the call waited for");
+    }
+}
+
+#[tokio::test]
 async fn a_calls_own_credential_wins_and_its_refusal_renews_nothing_122() {
     let party = Party::new().await;
     let upstream = party.replica(&party.authority.client(), None);
