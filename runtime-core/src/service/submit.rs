@@ -3,13 +3,18 @@
 //! The intent is durable before the server is asked; what became of the call is recorded by a guarded write; a remote task
 //! is cancelled as compensation only once its intent is known to be closed without it.
 
+mod body;
+mod intent;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
-use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+use body::{hash, validate};
+use intent::Intent;
 
 use super::{Access, Service, ServiceError, Submit, Submitted, unavailable};
 use crate::contract::{CancelReading, Refusal};
@@ -17,11 +22,9 @@ use crate::driver::{SubmitCall, SubmitFailure, TOOLS, intent_deadline};
 use crate::store::{
     Applied, Inserted, NewHandle, NewIntent, Recorded, StoreError, StoreErrorKind, TaskWrite, WorkerId,
 };
-use crate::task::json::hash_canonical;
-use crate::task::limits::{CALLER_ID_MAX_CHARS, KEPT_ARGUMENTS_MAX_BYTES};
-use crate::task::{Binding, Json, Outcome, Status, TaskRecord, Tracked, server_label};
+use crate::task::limits::KEPT_ARGUMENTS_MAX_BYTES;
+use crate::task::{Binding, Status, TaskRecord, Tracked, server_label};
 use crate::upstream::Scope;
-use crate::worker::OpenIntent;
 
 /// How long the record of a handle is tried again while the store is away. After that the intent is left to be resolved
 /// like that of a dead process.
@@ -30,19 +33,6 @@ const RECORD_PATIENCE: Duration = Duration::from_secs(600);
 const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 /// Attempts at cancelling a remote task that nobody tracks.
 const COMPENSATIONS: u32 = 3;
-
-/// An intent that this process owns.
-struct Intent {
-    id: Arc<str>,
-    worker: WorkerId,
-    epoch: i64,
-    binding: Arc<Binding>,
-    scope: Scope,
-    submit: Submit,
-    headers: Vec<(HeaderName, HeaderValue)>,
-    /// Until it is dropped, a drain waits and reconciling leaves the row alone.
-    _open: OpenIntent,
-}
 
 impl Service {
     /// Submits; returns once the remote handle is durable. Runs to its end even if the caller goes away.
@@ -117,7 +107,7 @@ impl Service {
         if keep_arguments && submit.arguments.get().len() > KEPT_ARGUMENTS_MAX_BYTES {
             return Err(ServiceError::Invalid(format!("arguments are larger than {KEPT_ARGUMENTS_MAX_BYTES} bytes")));
         }
-        let body_hash = submit.idempotency_key.as_ref().map(|_| body_hash(submit)).transpose()?;
+        let body_hash = submit.idempotency_key.as_ref().map(|_| hash(submit)).transpose()?;
         let intent = NewIntent {
             id: Arc::clone(&id),
             worker: Arc::clone(&worker),
@@ -239,7 +229,7 @@ impl Service {
                 Ok(Recorded::Done { task, kept }) => {
                     self.metrics.recorded();
                     self.worker.announce(&intent.id);
-                    let record = recorded(intent, &task, handle.at);
+                    let record = intent.recorded(&task, handle.at);
                     if kept {
                         self.worker.adopt(Arc::clone(&intent.worker), *task);
                     } else {
@@ -332,7 +322,7 @@ impl Service {
     /// Ends the intent as `submit_outcome_unknown`, visible to its user (145). Returns whether it is closed for certain, with
     /// no remote id.
     async fn close_unknown(&self, intent: &Intent, why: &str) -> bool {
-        let write = self.unknown_write(&tracked_intent(intent), why);
+        let write = self.unknown_write(&intent.tracked(), why);
         let applied = persist(&intent.id, || self.store.apply(&intent.worker, std::slice::from_ref(&write))).await;
         if applied.is_none() {
             tracing::error!(task.id = %intent.id, "an intent could not be closed; it is resolved later");
@@ -416,84 +406,4 @@ where
 async fn backoff(pause: &mut Duration) {
     tokio::time::sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
     *pause = (*pause * 2).min(Duration::from_secs(2));
-}
-
-fn validate(submit: &Submit) -> Result<(), ServiceError> {
-    let texts = [
-        ("user", Some(&submit.user_id)),
-        ("thread", Some(&submit.thread_id)),
-        ("run_id", submit.run_id.as_ref()),
-        ("tool_call_id", submit.tool_call_id.as_ref()),
-        ("Idempotency-Key", submit.idempotency_key.as_ref()),
-    ];
-    for (name, text) in texts {
-        let Some(text) = text else { continue };
-        let chars = text.chars().count();
-        if chars == 0 || chars > CALLER_ID_MAX_CHARS || text.chars().any(char::is_control) {
-            let message = format!("{name} must have 1 to {CALLER_ID_MAX_CHARS} characters and no control characters");
-            return Err(ServiceError::Invalid(message));
-        }
-    }
-    if !submit.arguments.get().trim_start().starts_with('{') {
-        return Err(ServiceError::Invalid("arguments must be a JSON object".to_owned()));
-    }
-    Ok(())
-}
-
-/// What "the same body" means for a repeated key (137, 155).
-fn body_hash(submit: &Submit) -> Result<String, ServiceError> {
-    let arguments =
-        Json::parse(submit.arguments.get()).map_err(|error| ServiceError::Invalid(format!("arguments: {error}")))?;
-    let mut hasher = Sha256::new();
-    for part in [
-        submit.server.as_str(),
-        submit.task.as_str(),
-        submit.run_id.as_deref().unwrap_or_default(),
-        submit.tool_call_id.as_deref().unwrap_or_default(),
-    ] {
-        hasher.update((part.len() as u64).to_le_bytes());
-        hasher.update(part);
-    }
-    hash_canonical(&arguments, &mut hasher);
-    Ok(crate::task::hex(&hasher.finalize()))
-}
-
-/// The row of an intent as a held task, for decisions about it.
-fn tracked_intent(intent: &Intent) -> Tracked {
-    Tracked {
-        id: Arc::clone(&intent.id),
-        user_id: intent.scope.user_id.clone(),
-        thread_id: intent.scope.thread_id.clone(),
-        binding: Arc::clone(&intent.binding),
-        remote_task_id: None,
-        status: Status::Submitting,
-        digest: None,
-        event_fingerprint: None,
-        next_due_at: 0,
-        poll_attempt_count: 0,
-        consecutive_poll_error_count: 0,
-        last_polled_at: None,
-        cancel_requested_at: None,
-        cancel_attempt_count: 0,
-        lease_epoch: intent.epoch,
-        created_at: 0,
-    }
-}
-
-/// The row as it is once the handle is recorded; reading it again would say the same.
-fn recorded(intent: &Intent, task: &Tracked, at: i64) -> TaskRecord {
-    TaskRecord {
-        tracked: task.clone(),
-        run_id: intent.submit.run_id.clone(),
-        tool_call_id: intent.submit.tool_call_id.clone(),
-        outcome: Outcome::default(),
-        last_poll_error: None,
-        last_cancel_error: None,
-        lease_owner: None,
-        idempotency_key: intent.submit.idempotency_key.clone(),
-        body_hash: None,
-        arguments: None,
-        updated_at: at,
-        completed_at: None,
-    }
 }

@@ -1,0 +1,66 @@
+//! An intent that this process owns, and what its row is as a task.
+
+use std::sync::Arc;
+
+use http::{HeaderName, HeaderValue};
+
+use crate::service::Submit;
+use crate::store::WorkerId;
+use crate::task::{Binding, Outcome, Status, TaskRecord, Tracked};
+use crate::upstream::Scope;
+use crate::worker::OpenIntent;
+
+/// An intent that this process owns.
+pub(super) struct Intent {
+    pub(super) id: Arc<str>,
+    pub(super) worker: WorkerId,
+    pub(super) epoch: i64,
+    pub(super) binding: Arc<Binding>,
+    pub(super) scope: Scope,
+    pub(super) submit: Submit,
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    /// Until it is dropped, a drain waits and reconciling leaves the row alone.
+    pub(super) _open: OpenIntent,
+}
+
+impl Intent {
+    /// Its row as a held task, for decisions about it.
+    pub(super) fn tracked(&self) -> Tracked {
+        Tracked {
+            id: Arc::clone(&self.id),
+            user_id: self.scope.user_id.clone(),
+            thread_id: self.scope.thread_id.clone(),
+            binding: Arc::clone(&self.binding),
+            remote_task_id: None,
+            status: Status::Submitting,
+            digest: None,
+            event_fingerprint: None,
+            next_due_at: 0,
+            poll_attempt_count: 0,
+            consecutive_poll_error_count: 0,
+            last_polled_at: None,
+            cancel_requested_at: None,
+            cancel_attempt_count: 0,
+            lease_epoch: self.epoch,
+            created_at: 0,
+        }
+    }
+
+    /// The row as it is once the handle is recorded; reading it again would say the same.
+    pub(super) fn recorded(&self, task: &Tracked, at: i64) -> TaskRecord {
+        TaskRecord {
+            tracked: task.clone(),
+            run_id: self.submit.run_id.clone(),
+            tool_call_id: self.submit.tool_call_id.clone(),
+            outcome: Outcome::default(),
+            last_poll_error: None,
+            last_cancel_error: None,
+            lease_owner: None,
+            idempotency_key: self.submit.idempotency_key.clone(),
+            body_hash: None,
+            arguments: None,
+            updated_at: at,
+            completed_at: None,
+        }
+    }
+}
