@@ -118,7 +118,7 @@ mod tests {
     fn the_schema_knows_every_key_that_is_read_of_a_server_and_no_other() {
         let schema = server();
         let mut known: Vec<_> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-        let mut read = super::super::servers::SERVER_KEYS.to_vec();
+        let mut read = super::super::server::SERVER_KEYS.to_vec();
         known.sort_unstable();
         read.sort_unstable();
         assert_eq!(known, read);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::schema::nearest;
+use super::schema::hint;
 
 /// Where `timeout_seconds` is not set.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -64,8 +64,7 @@ pub(super) fn read(entry: &Value) -> Result<Interceptor, String> {
 
 fn http(members: &Map<String, Value>) -> Result<HttpInterceptor, String> {
     if let Some(key) = members.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        let hint = nearest(key, KEYS).map(|(name, _)| name).unwrap_or_default();
-        return Err(format!(" has the unknown key {key}; did you mean {hint}?"));
+        return Err(format!(" has the unknown key {key}{}", hint(key, KEYS, usize::MAX)));
     }
     let get = |key: &str| members.get(key).filter(|value| !value.is_null());
     let name = get("name").and_then(Value::as_str).map(str::trim).unwrap_or_default();

@@ -139,14 +139,14 @@ impl Reader<'_> {
 
     fn unknown(&mut self, section: &str, name: &str, origin: &Origin) {
         let names = schema::names_in(section);
-        let nearest = schema::nearest(name, names.iter().map(String::as_str));
-        if section.is_empty() && nearest.is_none_or(|(_, distance)| distance > 2) {
+        let names = || names.iter().map(String::as_str);
+        if section.is_empty() && schema::hint(name, names(), schema::SLIP).is_empty() {
             let what = format!("section {name} is not one of this program's and is ignored");
             self.warnings.push(origin.mistake(what).said());
             return;
         }
         let path = if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") };
-        let hint = nearest.map(|(name, _)| format!("; did you mean {name}?")).unwrap_or_default();
+        let hint = schema::hint(name, names(), usize::MAX);
         self.mistakes.push(origin.mistake(format!("unknown key {path}{hint}")));
     }
 
@@ -174,8 +174,7 @@ impl Reader<'_> {
                 return self.mistakes.push(origin.mistake(format!("{path} is a section, not a key")));
             }
             None => {
-                let nearest = schema::nearest(path, schema::KEYS.iter().map(|key| key.path));
-                let hint = nearest.map(|(name, _)| format!("; did you mean {name}?")).unwrap_or_default();
+                let hint = schema::hint(path, schema::KEYS.iter().map(|key| key.path), usize::MAX);
                 return self.mistakes.push(origin.mistake(format!("unknown key {path}{hint}")));
             }
         };

@@ -20,6 +20,7 @@ mod place;
 mod redact;
 mod routing;
 mod schema;
+mod server;
 mod servers;
 mod settings;
 mod source;

@@ -135,12 +135,21 @@ pub(super) fn names_in(section: &str) -> Vec<String> {
 }
 
 /// The name nearest to `given`, with its distance in edits.
-pub(super) fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<(&'a str, usize)> {
+fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<(&'a str, usize)> {
     let given = given.to_lowercase();
     names
         .into_iter()
         .map(|name| (name, strsim::damerau_levenshtein(&given, name)))
         .min_by_key(|(_, distance)| *distance)
+}
+
+/// A slip of the pen: what is farther from a known name than this may be somebody else's.
+pub(super) const SLIP: usize = 2;
+
+/// `; did you mean …?` for a name that is not known, where one is within so many edits; to be put behind what is wrong.
+pub(super) fn hint<'a>(given: &str, names: impl IntoIterator<Item = &'a str>, within: usize) -> String {
+    let nearest = nearest(given, names).filter(|(_, distance)| *distance <= within);
+    nearest.map(|(name, _)| format!("; did you mean {name}?")).unwrap_or_default()
 }
 
 /// The JSON Schema of `config.yaml` (`config schema`).

@@ -1,6 +1,7 @@
 //! Servers and toolsets, read and refused.
 
 use std::fs;
+use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 use serde_json::json;
