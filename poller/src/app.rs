@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use backon::{ExponentialBuilder, Retryable as _};
 use mcp_taskd_core::catalog::Guardrail;
 use mcp_taskd_core::clock::{Clock as _, SystemClock};
@@ -21,6 +20,7 @@ use crate::exit::{Exit, Failure, Result};
 use crate::gateway::{self, Caller, Gateway};
 use crate::health::Health;
 use crate::lifecycle::Shutdown;
+use crate::listener;
 use crate::metrics::Metrics;
 use crate::reload::{Hangups, Reload};
 use crate::supervisor;
@@ -239,11 +239,11 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
             let gateway = gateway::routes(Gateway::new(daemon.clone()), &shutdown);
             api::public(daemon.clone(), gateway, admin.is_none())
         };
-        servers.spawn(run_server(main, routes, closing.clone()));
+        servers.spawn(listener::run(main, routes, closing.clone()));
     }
     if let Some(admin) = admin {
         tracing::info!(address = %local(&admin), "listening for probes and metrics");
-        servers.spawn(run_server(admin, api::admin(daemon), closing.clone()));
+        servers.spawn(listener::run(admin, api::admin(daemon), closing.clone()));
     }
 
     let attending = tokio::spawn(supervisor::attend(process.daemon.clone()));
@@ -252,10 +252,7 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
     let reloading = tokio::spawn(reload.attend(hangups));
     let failed = tokio::select! {
         () = shutdown.soft().cancelled() => None,
-        ended = servers.join_next() => Some(match ended {
-            Some(Ok(Err(error))) => Failure::from(anyhow::Error::from(error).context("a listener failed")),
-            _ => Failure::failed("a listener ended unasked"),
-        }),
+        _ = servers.join_next() => Some(Failure::failed("a listener ended unasked")),
     };
     supervisor::stopping();
     // Probes and reads are answered to the end of the drain, so that a load balancer sees it.
@@ -283,11 +280,6 @@ async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener> {
 
 fn local(listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|_| "unknown".into(), |address| address.to_string())
-}
-
-async fn run_server(listener: TcpListener, routes: Router, closing: CancellationToken) -> std::io::Result<()> {
-    let routes = routes.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, routes).with_graceful_shutdown(async move { closing.cancelled().await }).await
 }
 
 /// `mcp`: the gateway over stdio, a full worker beside others; drains at the end of input.

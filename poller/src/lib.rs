@@ -12,6 +12,7 @@ mod exit;
 mod gateway;
 mod health;
 mod lifecycle;
+mod listener;
 mod metrics;
 mod reload;
 #[cfg(test)]
