@@ -37,11 +37,12 @@ const HOMES: &[(&str, &[&str])] = &[
         &[
             "poller/src/api",
             "poller/src/auth/jwt/tests.rs",
-            "poller/src/app.rs",
             "poller/src/demo",
             "poller/src/gateway",
+            "poller/src/listener.rs",
         ],
     ),
+    ("hyper_util", &["poller/src/listener.rs"]),
     ("clap", &["poller/src"]),
     ("jsonwebtoken", &["poller/src/auth/jwt"]),
 ];
