@@ -143,7 +143,7 @@ fn migrations_have_the_same_numbers_and_names_on_both_engines() {
     };
     assert_eq!(names("sqlite"), names("postgres"));
     let numbers: Vec<_> = names("sqlite").iter().map(|name| name[..4].parse::<usize>().expect("a number")).collect();
-    assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>());
+    assert!(numbers.is_sorted_by(|one, next| one < next), "each number is one migration's: {numbers:?}");
 }
 
 #[test]

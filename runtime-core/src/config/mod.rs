@@ -15,6 +15,7 @@ mod interceptor;
 mod load;
 mod locate;
 mod oauth;
+mod own;
 mod personal;
 mod place;
 mod redact;
@@ -30,7 +31,7 @@ mod yaml;
 
 pub use auth::{AuthSettings, JwtSettings};
 pub use callers::{ContextHeaders, OnMissing, Secrets, UserAuth};
-pub use check::{check, unsupported};
+pub use check::check;
 pub use drift::{Drift, Frozen};
 pub use environment::Environment;
 pub use extensions::{CredentialSource, Definition, Extensions, ServerConfig, Transport};

@@ -193,7 +193,7 @@ pub(crate) fn order(worker: &WorkerId) -> ClaimOrder {
         known: Vec::new(),
         drivers: vec!["tools".into()],
         due_before: T0 + 10_000,
-        any_server_due_before: 0,
+        any_server_due_before: Some(0),
         limit: 100,
     }
 }

@@ -61,6 +61,40 @@ async fn owned_and_finished_rows_are_outside_the_claims_index_14() {
     assert!(!plan.contains("Seq Scan on mcp_tasks"), "{plan}");
 }
 
+/// However much waits of another server, and however long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_one_server_reads_no_row_of_another_42() {
+    let bench = Bench::postgres().await;
+    let worker = bench.worker("w").await;
+    execute(&bench, FILL).await;
+    execute(&bench, "UPDATE mcp_tasks SET server_name = 'quiet' WHERE id IN ('due400', 'due450'); ANALYZE mcp_tasks")
+        .await;
+    let mut connection = connect(&bench).await;
+    // As it is planned for any values, too.
+    for mode in ["force_custom_plan", "force_generic_plan"] {
+        sqlx::query(AssertSqlSafe(format!("SET plan_cache_mode = {mode}"))).execute(&mut connection).await.unwrap();
+        for cancels in [false, true] {
+            let (name, index) = if cancels {
+                ("claim_cancels_of", "mcp_tasks_server_cancel")
+            } else {
+                ("claim_polls_of", "mcp_tasks_server_poll")
+            };
+            let mut planning = connection.begin().await.unwrap();
+            let sql = format!("EXPLAIN (ANALYZE) {}", bench.statement(name));
+            let explain = sqlx::query(AssertSqlSafe(sql)).bind("w").bind(r#"["quiet"]"#).bind(T0);
+            let rows: Vec<PgRow> =
+                explain.bind(10_i64).bind(r#"["tools"]"#).fetch_all(&mut *planning).await.expect("explains");
+            planning.rollback().await.unwrap();
+            let plan = rows.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n");
+            assert!(plan.contains(index) && plan.contains("(server_name = "), "{mode}: {plan}");
+            let looked_past = plan.contains("Rows Removed by Filter") || plan.contains("Rows Removed by Index Recheck");
+            assert!(!looked_past && !plan.contains("Seq Scan on mcp_tasks"), "{mode}: {plan}");
+        }
+    }
+    let quiet = ClaimOrder { servers: vec!["quiet".into()], any_server_due_before: None, ..order(&worker) };
+    assert_eq!(bench.claim(&quiet).await, ["due400", "due450"]);
+}
+
 /// Nearly always there is none, and then it must cost nothing, however many rows wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn looking_for_what_is_due_absurdly_late_reads_no_row_that_is_not_6() {

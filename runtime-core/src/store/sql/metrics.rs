@@ -142,7 +142,7 @@ fn operation(sql: Sql) -> &'static str {
         Sql::Register | Sql::Workers | Sql::MarkDead | Sql::DeleteDead => "register",
         Sql::FreeDead | Sql::CorrectTasks | Sql::CorrectLeases => "takeover",
         Sql::Ended | Sql::PruneEvents | Sql::PruneTasks => "prune",
-        Sql::ClaimPolls | Sql::ClaimCancels | Sql::Quarantine => "claim",
+        Sql::ClaimPolls | Sql::ClaimCancels | Sql::ClaimPollsOf | Sql::ClaimCancelsOf | Sql::Quarantine => "claim",
         Sql::Apply | Sql::InsertEvents => "apply",
         Sql::Owned | Sql::LoadOwned | Sql::Inspect => "reconcile",
         Sql::InsertIntent | Sql::FindByKey | Sql::RecordSubmitted | Sql::DiscardIntent | Sql::IsTracked => "submit",

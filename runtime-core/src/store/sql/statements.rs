@@ -58,7 +58,7 @@ macro_rules! catalogue {
 
 catalogue! {
     Register, Heartbeat, Workers, MarkDead, FreeDead, CorrectTasks, CorrectLeases, DeleteDead, Ended, PruneEvents, PruneTasks,
-    ClaimPolls, ClaimCancels, Quarantine, Owned, LoadOwned, Apply, InsertEvents, Inspect,
+    ClaimPolls, ClaimCancels, ClaimPollsOf, ClaimCancelsOf, Quarantine, Owned, LoadOwned, Apply, InsertEvents, Inspect,
     InsertIntent, FindByKey, RecordSubmitted, DiscardIntent, IsTracked, RequestCancel, MakeDue,
     CountBytes,
     FindTask, TasksOfThread, TasksOfUser, TasksInStatus, TasksActive, Tasks,
@@ -136,6 +136,7 @@ fn expand(template: Template, dialect: Dialect) -> String {
         .replace("{apply_guard}", templates::APPLY_GUARD)
         .replace("{task_filter}", templates::TASK_FILTER)
         .replace("{event_filter}", templates::EVENT_FILTER)
+        .replace("{claimable_any}", templates::CLAIMABLE_ANY)
         .replace("{claimable}", templates::CLAIMABLE)
         .replace("{far}", templates::FAR)
         .replace("{record}", &format!("{TRACKED}, {PAYLOAD}"))

@@ -1,19 +1,22 @@
 //! The texts of the catalogue's statements.
 
+mod claims;
 mod keys;
 pub(super) mod tokens;
 mod workers;
 
 use super::statements::{Sql, Template};
 
-/// What a claim may take; `{claimable}` ends before the two access paths part.
+/// What a claim may take: `$3` due before. It ends before the two access paths part.
 ///
-/// `$1` worker, `$2` servers, `$3` due before, `$4` due before for any server but `$6` and any driver but `$7`, `$5` limit.
 /// The first two conditions are spelt as in the partial indexes, so that owned and finished rows are never looked at
 /// (FAILURES 14); SQLite, which has no statistics here, would rather take the index on the status, so that is withheld from it.
 pub(super) const CLAIMABLE: &str = "lease_owner IS NULL AND completed_at IS NULL AND {unindexed}status IN ({active})
-    AND next_due_at <= $3 AND ((server_name IN ({texts:2}) AND driver IN ({texts:7}))
-        OR (next_due_at < $4 AND NOT (server_name IN ({texts:6}) AND driver IN ({texts:7}))))";
+    AND next_due_at <= $3";
+
+/// What a claim of any server may take: `$2` servers, `$4` due before for any server but `$6` and any driver but `$7`.
+pub(super) const CLAIMABLE_ANY: &str = "{claimable} AND ((server_name IN ({texts:2}) AND driver IN ({texts:7}))
+    OR (next_due_at < $4 AND NOT (server_name IN ({texts:6}) AND driver IN ({texts:7}))))";
 
 /// Unowned rows due absurdly late, spelt as the claims' indexes are and read from their far end: where there are none, as
 /// nearly always, that is one look at each. The clock is read once, in a query of its own: an index cannot be searched for what
@@ -74,6 +77,7 @@ pub(super) const EVENT_FILTER: &str = "($1 IS NULL OR user_id = $1) AND ($2 IS N
 impl Sql {
     pub(super) fn template(self) -> Template {
         self.of_workers()
+            .or_else(|| self.of_claims())
             .or_else(|| self.of_leases())
             .or_else(|| self.of_intents())
             .or_else(|| self.of_tokens())
@@ -83,40 +87,6 @@ impl Sql {
 
     fn of_leases(self) -> Option<Template> {
         Some(match self {
-            // The limit's rows are picked once, into an array: a join could run the pick again for each row (FAILURES 10), and
-            // might scan the whole table where a prepared plan does not know the limit.
-            Self::ClaimPolls => Template::split(
-                "claim_polls",
-                "ttiiitt",
-                "UPDATE mcp_tasks SET lease_owner = $1, lease_epoch = lease_epoch + 1 WHERE id IN (
-                    SELECT id FROM mcp_tasks WHERE {claimable} AND cancel_requested_at IS NULL
-                        AND EXISTS (SELECT 1 FROM workers WHERE workers.id = $1 AND live = 1)
-                    ORDER BY next_due_at, id LIMIT $5) RETURNING {tracked}",
-                "WITH me AS MATERIALIZED (SELECT id FROM workers WHERE id = $1 AND live = 1 FOR KEY SHARE),
-                picked AS MATERIALIZED (
-                    SELECT id FROM mcp_tasks WHERE {claimable} AND cancel_requested_at IS NULL
-                        AND EXISTS (SELECT 1 FROM me)
-                    ORDER BY next_due_at, id LIMIT $5 FOR UPDATE SKIP LOCKED),
-                taken AS (UPDATE mcp_tasks AS t SET lease_owner = $1, lease_epoch = t.lease_epoch + 1
-                    WHERE t.id = ANY (ARRAY(SELECT id FROM picked)) RETURNING t.*)
-                SELECT {tracked} FROM taken",
-            ),
-            Self::ClaimCancels => Template::split(
-                "claim_cancels",
-                "ttiiitt",
-                "UPDATE mcp_tasks SET lease_owner = $1, lease_epoch = lease_epoch + 1 WHERE id IN (
-                    SELECT id FROM mcp_tasks WHERE {claimable} AND cancel_requested_at IS NOT NULL
-                        AND EXISTS (SELECT 1 FROM workers WHERE workers.id = $1 AND live = 1)
-                    ORDER BY next_due_at, id LIMIT $5) RETURNING {tracked}",
-                "WITH me AS MATERIALIZED (SELECT id FROM workers WHERE id = $1 AND live = 1 FOR KEY SHARE),
-                picked AS MATERIALIZED (
-                    SELECT id FROM mcp_tasks WHERE {claimable} AND cancel_requested_at IS NOT NULL
-                        AND EXISTS (SELECT 1 FROM me)
-                    ORDER BY next_due_at, id LIMIT $5 FOR UPDATE SKIP LOCKED),
-                taken AS (UPDATE mcp_tasks AS t SET lease_owner = $1, lease_epoch = t.lease_epoch + 1
-                    WHERE t.id = ANY (ARRAY(SELECT id FROM picked)) RETURNING t.*)
-                SELECT {tracked} FROM taken",
-            ),
             Self::Quarantine => Template::same(
                 "quarantine",
                 "ttti",
