@@ -11,7 +11,7 @@ use super::{Driver, NoRoute, Route, Routes, SubmitCall, SubmitFailure};
 use crate::contract::{CancelReading, StatusReading, ToolAnswer, read_cancel, read_status, read_submit};
 use crate::task::transition::code;
 use crate::task::{Binding, Failure, FailureKind, Limits, Snapshot, Tracked};
-use crate::upstream::{About, CallError, CallErrorKind, Purpose, Scope, ToolCall};
+use crate::upstream::{About, CallError, CallErrorKind, Method, Purpose, Scope, ToolCall};
 
 /// The `_meta` member that carries a submit's idempotency key.
 const IDEMPOTENCY_KEY: &str = "mcp-taskd/idempotency-key";
@@ -71,7 +71,8 @@ async fn call(
 ) -> Result<ToolAnswer, Failure> {
     let arguments = to_raw_value(arguments).map_err(|error| internal(&error))?;
     let (task, deadline) = (Some(about), Some(route.call_deadline));
-    let call = ToolCall { tool, arguments: &arguments, meta: &[], headers: &[], scope, task, deadline };
+    let arguments = &arguments;
+    let call = ToolCall { method: Method::Call, tool, arguments, meta: &[], headers: &[], scope, task, deadline };
     let result = route.upstream.call_tool(call).await.map_err(failure)?;
     read(&result, tool)
 }
@@ -96,6 +97,7 @@ impl Driver for ToolsDriver {
         let meta = [(IDEMPOTENCY_KEY, call.task_id)];
         let purpose = if call.again { Purpose::Resubmit } else { Purpose::Submit };
         let request = ToolCall {
+            method: Method::Call,
             tool,
             arguments: call.arguments,
             meta: &meta,

@@ -6,7 +6,8 @@ use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallError, CallErrorKind, ToolCall};
+use super::offers::Offers;
+use super::{CallError, CallErrorKind, Method, ToolCall};
 use crate::task::limits::{SNIPPET_MAX_CHARS, clip};
 
 /// The stateless protocol.
@@ -31,6 +32,12 @@ pub(super) struct Request<'a> {
     pub(super) name: Option<&'a str>,
     /// `params.arguments`.
     pub(super) arguments: Option<&'a RawValue>,
+    /// `params.taskId`.
+    pub(super) task_id: Option<&'a str>,
+    /// `params.inputResponses`.
+    pub(super) responses: Option<&'a RawValue>,
+    /// Whether the answer may be a task.
+    pub(super) for_task: bool,
     /// `params.cursor`.
     pub(super) cursor: Option<&'a str>,
     /// Members of `params._meta`.
@@ -51,6 +58,9 @@ impl<'a> Request<'a> {
             method,
             name: None,
             arguments: None,
+            task_id: None,
+            responses: None,
+            for_task: false,
             cursor: None,
             meta: &[],
             headers: &[],
@@ -60,8 +70,34 @@ impl<'a> Request<'a> {
     }
 
     pub(super) fn call(call: &ToolCall<'a>) -> Self {
-        let (name, arguments, headers) = (Some(call.tool), Some(call.arguments), call.headers);
-        Self { name, arguments, meta: call.meta, headers, told: !call.of_task(), ..Self::new("tools/call") }
+        let request = Self {
+            meta: call.meta,
+            headers: call.headers,
+            told: !call.of_task(),
+            task_id: call.method.task_id(),
+            ..Self::new(call.method.as_str())
+        };
+        let (name, arguments) = (Some(call.tool), Some(call.arguments));
+        match call.method {
+            Method::Call => Self { name, arguments, ..request },
+            Method::CallForTask => Self { name, arguments, for_task: true, ..request },
+            Method::Update(_) => Self { responses: arguments, ..request },
+            Method::Get(_) | Method::Result(_) | Method::Cancel(_) => request,
+        }
+    }
+
+    /// Whether it has to do with MCP Tasks, so that the server must know that this client speaks them.
+    fn of_tasks(&self) -> bool {
+        self.for_task || self.task_id.is_some()
+    }
+
+    /// Why it must not be sent to a server that has sessions and, as it says, `offers` no tasks for calls of tools: it could
+    /// only run the tool to its end while nothing tells of it.
+    pub(super) fn unfit(&self, era: Era, offers: Offers) -> Option<CallError> {
+        (self.of_tasks() && era == Era::Legacy && !offers.tasks).then(|| CallError {
+            maybe_executed: false,
+            ..CallError::new(CallErrorKind::Protocol, NO_TASKS.to_owned())
+        })
     }
 
     /// The request's text, on one line.
@@ -87,8 +123,19 @@ impl<'a> Request<'a> {
         }
         if self.arguments.is_some() {
             member(&mut body, "arguments");
-            // A line break between tokens would end the message on stdio.
-            body.extend(arguments.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+            on_one_line(&mut body, arguments);
+        }
+        if let Some(task_id) = self.task_id {
+            member(&mut body, "taskId");
+            string(&mut body, task_id);
+        }
+        if let Some(responses) = self.responses {
+            member(&mut body, "inputResponses");
+            on_one_line(&mut body, responses.get());
+        }
+        if self.for_task && era == Era::Legacy {
+            member(&mut body, "task");
+            body.extend_from_slice(format!("{{\"ttl\":{TASK_TTL_MS}}}").as_bytes());
         }
         if let Some(cursor) = self.cursor {
             member(&mut body, "cursor");
@@ -101,6 +148,8 @@ impl<'a> Request<'a> {
             let mut comma = false;
             if era == Era::Modern {
                 body.extend_from_slice(MODERN_META.as_bytes());
+                let capabilities = if self.of_tasks() { TASK_CAPABILITIES } else { NO_CAPABILITIES };
+                body.extend_from_slice(capabilities.as_bytes());
                 comma = true;
             }
             for (key, value) in self.meta {
@@ -124,6 +173,11 @@ impl<'a> Request<'a> {
     }
 }
 
+/// JSON text without line breaks: one between tokens would end the message on stdio.
+fn on_one_line(body: &mut Vec<u8>, json: &str) {
+    body.extend(json.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+}
+
 /// `"headers":{…}`; what is no text is left out.
 fn headers_member(body: &mut Vec<u8>, headers: &[(HeaderName, HeaderValue)]) {
     body.extend_from_slice(b"\"headers\":{");
@@ -140,13 +194,30 @@ fn headers_member(body: &mut Vec<u8>, headers: &[(HeaderName, HeaderValue)]) {
     body.push(b'}');
 }
 
-/// What every modern request says of the client.
+/// What every modern request says of the client, before its capabilities.
 const MODERN_META: &str = concat!(
     "\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",",
     "\"io.modelcontextprotocol/clientInfo\":{\"name\":\"mcp-taskd\",\"version\":\"",
     env!("CARGO_PKG_VERSION"),
-    "\"},\"io.modelcontextprotocol/clientCapabilities\":{}"
+    "\"},"
 );
+
+/// The capabilities in most requests.
+const NO_CAPABILITIES: &str = "\"io.modelcontextprotocol/clientCapabilities\":{}";
+
+/// The capabilities in requests that have to do with MCP Tasks: a task may ask its user for input.
+const TASK_CAPABILITIES: &str = concat!(
+    "\"io.modelcontextprotocol/clientCapabilities\":{\"elicitation\":{\"form\":{},\"url\":{}},",
+    "\"extensions\":{\"io.modelcontextprotocol/tasks\":{}}}"
+);
+
+/// How long a server of 2025-11-25 is asked to keep a task, from its creation on: longer than work is expected to take, since
+/// a server may drop a task that still runs. What it grants is its own affair.
+const TASK_TTL_MS: u64 = 7 * 86_400_000;
+
+/// Why a call that wants a task is not sent.
+const NO_TASKS: &str =
+    "the server has no MCP tasks for tool calls (it does not say capabilities.tasks.requests.tools.call)";
 
 /// The text of `initialize`.
 pub(super) fn initialize(id: u64) -> Vec<u8> {
@@ -166,7 +237,8 @@ const CANCELLED: &str = "notifications/cancelled";
 
 /// The text that tells a server that nobody waits for the request any more.
 pub(super) fn cancelled(id: u64, era: Era) -> Vec<u8> {
-    let meta = if era == Era::Modern { format!(",\"_meta\":{{{MODERN_META}}}") } else { String::new() };
+    let meta =
+        if era == Era::Modern { format!(",\"_meta\":{{{MODERN_META}{NO_CAPABILITIES}}}") } else { String::new() };
     format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"{CANCELLED}\",\
          \"params\":{{\"requestId\":{id},\"reason\":\"no longer awaited\"{meta}}}}}"
@@ -181,7 +253,7 @@ pub(super) const LISTEN: &str = "subscriptions/listen";
 pub(super) fn listen(id: u64) -> Vec<u8> {
     format!(
         "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{LISTEN}\",\
-         \"params\":{{\"notifications\":{{\"toolsListChanged\":true}},\"_meta\":{{{MODERN_META}}}}}}}"
+         \"params\":{{\"notifications\":{{\"toolsListChanged\":true}},\"_meta\":{{{MODERN_META}{NO_CAPABILITIES}}}}}}}"
     )
     .into_bytes()
 }
@@ -299,6 +371,7 @@ impl RpcError {
     pub(super) fn into_call_error(self) -> CallError {
         let message = clip(self.message.trim(), SNIPPET_MAX_CHARS);
         let mut error = CallError::new(CallErrorKind::Rpc, format!("JSON-RPC error {}: {message}", self.code));
+        error.rpc_code = Some(self.code);
         // The codes for requests that were not understood; anything else may come from half-done work.
         error.maybe_executed = !matches!(self.code, -32_700 | -32_602..=-32_600 | -32_022..=-32_020);
         error
@@ -310,7 +383,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::upstream::Scope;
+    use crate::upstream::{Method, Scope};
 
     fn raw(text: &str) -> Box<RawValue> {
         RawValue::from_string(text.to_owned()).unwrap()
@@ -322,6 +395,7 @@ mod tests {
         let meta = [("mcp-taskd/idempotency-key", "k\"1")];
         let (tool, scope) = ("tool \"x\"", Scope { user_id: "u".into(), thread_id: "t".into() });
         let request = Request::call(&ToolCall {
+            method: Method::Call,
             tool,
             arguments: &arguments,
             meta: &meta,
@@ -348,6 +422,57 @@ mod tests {
         {
             serde_json::from_slice::<Value>(&body).unwrap();
         }
+    }
+
+    #[test]
+    fn a_request_of_tasks_says_in_its_eras_own_way_that_tasks_are_known_here() {
+        const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+        let (arguments, scope) = (raw("{\"a\":\n1}"), Scope { user_id: "u".into(), thread_id: "t".into() });
+        let body = |method, era| -> Value {
+            let call = ToolCall {
+                method,
+                tool: "render",
+                arguments: &arguments,
+                meta: &[],
+                headers: &[],
+                scope: &scope,
+                task: None,
+                deadline: None,
+            };
+            let body = Request::call(&call).body(7, era);
+            assert!(!body.contains(&b'\n'));
+            serde_json::from_slice(&body).unwrap()
+        };
+        let known = json!({"io.modelcontextprotocol/tasks": {}});
+        let call = body(Method::CallForTask, Era::Modern);
+        assert_eq!(call["params"]["_meta"][CAPABILITIES]["extensions"], known);
+        assert_eq!((&call["params"]["name"], &call["params"]["task"]), (&json!("render"), &Value::Null));
+        let call = body(Method::CallForTask, Era::Legacy);
+        assert_eq!(
+            call["params"],
+            json!({"name": "render", "arguments": {"a": 1}, "task": {"ttl": TASK_TTL_MS}}),
+            "2025-11-25 has no capabilities in a request"
+        );
+        assert_eq!(body(Method::Call, Era::Modern)["params"]["_meta"][CAPABILITIES], json!({}));
+        for method in [Method::Get("r\"1"), Method::Result("r\"1"), Method::Cancel("r\"1")] {
+            let request = body(method, Era::Legacy);
+            assert_eq!((&request["method"], &request["params"]), (&json!(method.as_str()), &json!({"taskId": "r\"1"})));
+            assert_eq!(body(method, Era::Modern)["params"]["_meta"][CAPABILITIES]["extensions"], known);
+        }
+        let update = body(Method::Update("r"), Era::Modern);
+        assert_eq!(update["params"]["inputResponses"], json!({"a": 1}));
+    }
+
+    #[test]
+    fn a_server_that_has_no_tasks_is_not_called_for_one() {
+        let unfit = |request: Request<'_>, era, tasks| request.unfit(era, Offers { tasks, ..Offers::default() });
+        let call = || Request { for_task: true, ..Request::new("tools/call") };
+        let error = unfit(call(), Era::Legacy, false).unwrap();
+        assert_eq!((error.kind, error.maybe_executed), (CallErrorKind::Protocol, false));
+        assert!(unfit(Request { task_id: Some("r"), ..Request::new("tasks/get") }, Era::Legacy, false).is_some());
+        assert_eq!(unfit(call(), Era::Legacy, true), None);
+        assert_eq!(unfit(call(), Era::Modern, false), None, "such a server decides for itself");
+        assert_eq!(unfit(Request::new("tools/call"), Era::Legacy, false), None);
     }
 
     #[test]

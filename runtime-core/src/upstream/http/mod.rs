@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout};
 pub(super) use client::Clients;
 pub use client::Reach;
 use handshake::UNKNOWN;
-pub(super) use handshake::{announces_changes, negotiated, supports_modern};
+pub(super) use handshake::{negotiated, supports_modern};
 use mirror::Mirror;
 use session::Session;
 pub(super) use target::Target;
@@ -193,6 +193,9 @@ impl Inner {
         limit: Duration,
         left: Duration,
     ) -> Result<Box<RawValue>, Failure> {
+        if let Some(error) = request.unfit(session.era, session.offers) {
+            return Err(error.into());
+        }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let body = request.body(id, session.era);
         let mut awaited = Awaited { upstream: self, session, id, armed: request.told };
@@ -260,7 +263,7 @@ impl Inner {
     /// Listens for changes of the tools, where somebody wants to know and the server says that it tells.
     fn listen(self: &Arc<Self>) {
         let Some(session) = self.session.peek() else { return };
-        let wanted = self.changes.is_watched() && session.announces;
+        let wanted = self.changes.is_watched() && session.offers.changes;
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if wanted && !session.listening.swap(true, Ordering::Relaxed) {
             let listening = listen::listen(Arc::downgrade(self), Arc::downgrade(&session), self.changes.clone());

@@ -86,9 +86,9 @@ impl StdioUpstream {
             let exchange = session.request(&request);
             let answered = match limit {
                 None => exchange.await,
-                Some(limit) => timeout(limit, exchange)
-                    .await
-                    .unwrap_or_else(|_| Err(Failure::Call(CallError::timeout(call.tool, limit)))),
+                Some(limit) => timeout(limit, exchange).await.unwrap_or_else(|_| {
+                    Err(Failure::Call(CallError::timeout(request.name.unwrap_or(request.method), limit)))
+                }),
             };
             match answered {
                 Ok(result) => {
