@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
 
+use crate::clock::Millis;
 use crate::service::Submit;
 use crate::store::WorkerId;
 use crate::task::{Binding, Outcome, Status, TaskRecord, Tracked};
@@ -15,6 +16,7 @@ pub(super) struct Intent {
     pub(super) id: Arc<str>,
     pub(super) worker: WorkerId,
     pub(super) epoch: i64,
+    pub(super) created_at: Millis,
     pub(super) binding: Arc<Binding>,
     pub(super) scope: Scope,
     pub(super) submit: Submit,
@@ -42,7 +44,7 @@ impl Intent {
             cancel_requested_at: None,
             cancel_attempt_count: 0,
             lease_epoch: self.epoch,
-            created_at: 0,
+            created_at: self.created_at,
         }
     }
 
