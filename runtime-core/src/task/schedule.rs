@@ -151,6 +151,20 @@ mod tests {
         assert_eq!(POLICY.after_error(0, 0, Some(secs(u64::MAX)), Chance::NONE), MAX_WAIT_MS, "and is clamped");
     }
 
+    #[test]
+    fn a_poll_comes_before_the_server_may_drop_the_task() {
+        assert_eq!(POLICY.first_poll(1_000, None, None), 6_000, "one interval after the call started (1)");
+        assert_eq!(POLICY.first_poll(1_000, Some(secs(9)), None), 10_000);
+        assert_eq!(POLICY.first_poll(1_000, Some(Duration::ZERO), None), 1_000 + MIN_HINT_MS);
+        assert_eq!(POLICY.first_poll(1_000, Some(secs(3_600)), Some(secs(60))), 31_000);
+        let at = |due, now, ttl| within_ttl(due, now, 0, Duration::from_millis(ttl));
+        assert_eq!(at(3_600_000, 40_000, 60_000), 50_000, "half of what is left, again and again");
+        assert_eq!(at(45_000, 40_000, 60_000), 45_000, "what is due sooner stays so");
+        assert_eq!(at(3_600_000, 59_900, 60_000), 60_900, "but not ever faster");
+        assert_eq!(at(3_600_000, 60_000, 60_000), 3_600_000, "of a task past its time the server decides");
+        assert_eq!(within_ttl(9, i64::MIN, i64::MAX, Duration::MAX), 9, "nothing overflows");
+    }
+
     proptest! {
         #[test]
         fn jitter_is_never_early_and_stays_in_its_bounds_135(
