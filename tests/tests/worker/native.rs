@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 use mcp_taskd_core::config::{Environment, Extensions};
 use mcp_taskd_core::runtime::{Process, Runtime};
 use mcp_taskd_core::service::{ServiceError, Submit, Submitted};
+use mcp_taskd_core::store::{Page, SharedStore, TaskFilter};
 use mcp_taskd_core::task::{Status, TaskRecord};
 use mcp_taskd_core::upstream::{Options, build};
 use mcp_taskd_tests::fake::{End, Era, FakeOptions, FakeServer, NATIVE_TOOL, native_tools, tools};
+use mcp_taskd_tests::faulty::{Fault, Faulty};
+use mcp_taskd_tests::scripted::Answer;
 use mcp_taskd_tests::wait::until;
 use prometheus::Registry;
 use serde_json::value::RawValue;
@@ -243,9 +246,8 @@ async fn what_a_server_does_not_offer_or_refuses_leaves_no_task_2_145() {
     assert!(matches!(&wrong, ServiceError::Refused(why) if why.contains("\"queued\"")), "{wrong:?}");
     let ended = || async { native.fake.state.core.truths().iter().all(|truth| truth.end == Some(End::Cancelled)) };
     until("its remote task is cancelled (152)", ended).await;
-    let filter = mcp_taskd_core::store::TaskFilter::default();
-    let page = mcp_taskd_core::store::Page { limit: 10, after: None };
-    assert_eq!(native.bench.store.list_tasks(&filter, &page).await.unwrap(), []);
+    let page = Page { limit: 10, after: None };
+    assert_eq!(native.bench.store.list_tasks(&TaskFilter::default(), &page).await.unwrap(), []);
     native.stop().await;
 }
 
@@ -272,5 +274,85 @@ async fn another_worker_goes_on_with_a_native_task() {
     fake.state.core.end(&remote, End::Completed);
     let worker = poller(&bench, &fake).await;
     bench.wait_for(&task.id, Status::Completed).await;
+    worker.stop().await;
+}
+
+/// A worker whose native tool, on a scripted server, answers every call at once.
+async fn at_once(bench: &Bench, polls: bool, store: &SharedStore) -> Running {
+    bench.server().on("submit", "", [done()]);
+    bench
+        .start_with(&bench.settings, polls, store, |config| {
+            let toolset = &mut config.toolsets[0];
+            (toolset.status_tool, toolset.cancel_tool, toolset.input_tool) = (String::new(), String::new(), None);
+            toolset.idempotent_submit = true;
+        })
+        .await
+}
+
+fn done() -> Answer {
+    Answer::Structured(json!({"pages": 12}))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_at_once_is_recorded_once_whatever_becomes_of_the_write_23() {
+    let bench = Bench::new(&["s"]).await;
+    let faulty = Faulty::new(Arc::clone(&bench.store));
+    let store: SharedStore = Arc::<Faulty>::clone(&faulty);
+    let worker = at_once(&bench, true, &store).await;
+    let late = [Fault::Late(Duration::from_millis(20)), Fault::StatementLost];
+    for faults in [&[Fault::Away][..], &[Fault::AnswerLost], &[Fault::StatementLost], &late] {
+        faulty.next("apply", faults.iter().copied());
+        let task = worker.submit("s").await;
+        assert_eq!(task.status, Status::Completed, "{faults:?}");
+        assert_eq!(bench.events(&task.id).await, ["completed"], "{faults:?}");
+    }
+    assert_eq!(bench.server().calls("submit", ""), 4, "the work is not done again");
+    faulty.next("apply", [Fault::Refused]);
+    let Err(ServiceError::OutcomeUnknown { task_id, .. }) = worker.try_submit(submit("s")).await else {
+        panic!("expected an unknown outcome");
+    };
+    let row = bench.task(&task_id).await;
+    assert_eq!((row.status, row.outcome.error_code.as_deref()), (Status::Failed, Some("submit_outcome_unknown")));
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_at_once_is_recorded_though_its_process_was_taken_for_dead_32() {
+    let bench = Bench::new(&["s"]).await;
+    let worker = at_once(&bench, false, &bench.store).await;
+    bench.server().hold();
+    let service = worker.service().clone();
+    let call = tokio::spawn(async move { service.submit(submit("s")).await });
+    until("the call is sent", || async { bench.server().calls("submit", "") == 1 }).await;
+    let page = Page { limit: 1, after: None };
+    let intent = bench.store.list_tasks(&TaskFilter::default(), &page).await.unwrap().remove(0);
+    let owner = intent.lease_owner.clone().unwrap().into();
+    assert!(bench.store.mark_dead(&owner, &owner, None).await.unwrap());
+    until("the intent is freed", || async { bench.task(&intent.id).await.lease_owner.is_none() }).await;
+    bench.server().release();
+    let task = call.await.unwrap().unwrap().task;
+    assert_eq!((task.status, &task.id), (Status::Completed, &intent.id));
+    assert_eq!(bench.events(&intent.id).await, ["completed"]);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_submit_may_be_answered_at_once_32() {
+    let bench = Bench::new(&["s"]).await;
+    let first = at_once(&bench, false, &bench.store).await;
+    bench.server().on("submit", "", [Answer::Hang, done()]);
+    let service = first.service().clone();
+    tokio::spawn(async move { service.submit(submit("s")).await });
+    until("the call is sent", || async { bench.server().calls("submit", "") == 1 }).await;
+    let page = Page { limit: 1, after: None };
+    let intent = bench.store.list_tasks(&TaskFilter::default(), &page).await.unwrap().remove(0);
+    let owner = intent.lease_owner.clone().unwrap().into();
+    assert!(bench.store.mark_dead(&owner, &owner, None).await.unwrap());
+    // Its script must stay as it is: the second answer is for the resolver.
+    let worker = bench.start().await;
+    let row = bench.wait_for(&intent.id, Status::Completed).await;
+    assert_eq!((&row.remote_task_id, &row.arguments), (&None, &None));
+    assert_eq!(row.outcome.result.as_ref().unwrap().as_str(), r#"{"pages":12}"#);
+    assert_eq!(bench.events(&intent.id).await, ["completed"]);
     worker.stop().await;
 }
