@@ -307,8 +307,7 @@ impl Service {
                     let write = self.unknown_write(&task.tracked, why);
                     match self.store.close_freed_intent(&write).await {
                         Ok(true) => {
-                            self.metrics.emitted(&write.change.events);
-                            self.worker.announce(&intent.id);
+                            self.ended(intent, &write);
                             self.compensate(intent, remote_id).await;
                             return Err(unknown(why));
                         }
@@ -337,10 +336,13 @@ impl Service {
     async fn close_unknown(&self, intent: &Intent, why: &str) -> bool {
         let write = self.unknown_write(&intent.tracked(), why);
         let applied = persist(&intent.id, || self.store.apply(&intent.worker, std::slice::from_ref(&write))).await;
-        if applied.is_none() {
-            tracing::error!(task.id = %intent.id, "an intent could not be closed; it is resolved later");
+        let done = applied.map(|applied| matches!(applied[..], [Applied::Done { .. }]));
+        match done {
+            Some(true) => self.ended(intent, &write),
+            Some(false) => {}
+            None => tracing::error!(task.id = %intent.id, "an intent could not be closed; it is resolved later"),
         }
-        self.closed(intent, applied.map(|applied| matches!(applied[..], [Applied::Done { .. }]))).await
+        self.closed(intent, done).await
     }
 
     /// What a write that closes an intent has come to; `None` where that was never learned.

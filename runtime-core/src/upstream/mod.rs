@@ -18,6 +18,7 @@ mod pace;
 #[doc(hidden)]
 pub mod parse;
 mod pending;
+mod request;
 mod scrub;
 mod sse;
 mod stdio;

@@ -72,6 +72,13 @@ pub struct Called {
     pub caller: Option<String>,
 }
 
+impl Called {
+    /// Whether it asks how a task stands.
+    pub fn is_poll(&self) -> bool {
+        matches!(self.tool.as_str(), "get_report_status" | "tasks/get")
+    }
+}
+
 /// The header that tells callers apart.
 pub const CALLER: &str = "x-daemon";
 

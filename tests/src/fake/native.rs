@@ -89,7 +89,7 @@ impl Asked {
 
 impl Core {
     /// Whether calls of tools may be tasks here.
-    pub(super) fn has_native_tasks(&self) -> bool {
+    pub fn has_native_tasks(&self) -> bool {
         self.tools
             .as_ref()
             .and_then(Value::as_array)

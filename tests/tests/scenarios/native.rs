@@ -12,8 +12,7 @@ async fn fake(era: Era) -> FakeServer {
 }
 
 fn native(url: &str) -> Site {
-    let toolset = json!({"name": "report", "submit_tool": NATIVE_TOOL, "driver": "native"});
-    site().server_with("s", url, false, json!({"task_toolsets": [toolset]}))
+    site().native_server("s", url, false, json!({}))
 }
 
 async fn ends(daemon: &Daemon, id: &str, status: &str) -> Value {

@@ -70,7 +70,8 @@ impl Service {
         }
     }
 
-    fn ended(&self, intent: &Intent, write: &TaskWrite) {
+    /// Tells of the write that has ended the intent.
+    pub(super) fn ended(&self, intent: &Intent, write: &TaskWrite) {
         self.metrics.rows_written.with_label_values(&[write.change.kind.as_str()]).inc();
         self.metrics.emitted(&write.change.events);
         self.metrics.finished(server_label(&intent.binding.server_name), &intent.tracked(), &write.change);

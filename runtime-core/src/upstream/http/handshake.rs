@@ -11,8 +11,9 @@ use tokio::time::timeout;
 use super::Inner;
 use super::session::Session;
 use super::wire::{self, Failure};
-use crate::upstream::jsonrpc::{self, Era, LEGACY_VERSION, MODERN_VERSION, Request};
+use crate::upstream::jsonrpc::{self, Era, LEGACY_VERSION, MODERN_VERSION};
 use crate::upstream::offers::Offers;
+use crate::upstream::request::Request;
 use crate::upstream::{CallError, CallErrorKind};
 
 /// How long a server may take over `server/discover` before it counts as one that does not know it.

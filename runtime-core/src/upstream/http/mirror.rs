@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::upstream::jsonrpc::Request;
+use crate::upstream::request::Request;
 
 /// Deepest nesting of a schema that is looked through.
 const MAX_DEPTH: usize = 16;

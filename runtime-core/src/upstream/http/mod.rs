@@ -32,8 +32,9 @@ pub(super) use wire::{cause, retry_after};
 
 use super::changes::Changes;
 use super::flight::Flight;
-use super::jsonrpc::{self, Era, Request};
+use super::jsonrpc::{self, Era};
 use super::opening::Opening;
+use super::request::Request;
 use super::{CallError, ToolCall, Upstream, list};
 
 /// Longest wait for an answer where a call has no deadline of its own (109: ordinary tools have the transport's).

@@ -14,10 +14,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::outbox::Outbox;
 use crate::upstream::changes::Changes;
 use crate::upstream::http::{BODY_MAX_BYTES, NOTIFY_TIMEOUT, Target, negotiated, wire};
-use crate::upstream::jsonrpc::{self, Era, Request};
+use crate::upstream::jsonrpc::{self, Era};
 use crate::upstream::metrics::{ServerMetrics, SessionCount};
 use crate::upstream::offers::Offers;
 use crate::upstream::pending::{Failure, Pending};
+use crate::upstream::request::Request;
 use crate::upstream::sse::{Event, SseParser};
 use crate::upstream::{CallError, CallErrorKind};
 

@@ -18,10 +18,11 @@ use super::guard::Guard;
 use super::session::{Session, Setting};
 use crate::upstream::changes::Changes;
 use crate::upstream::http::supports_modern;
-use crate::upstream::jsonrpc::{Era, Request};
+use crate::upstream::jsonrpc::Era;
 use crate::upstream::metrics::ServerMetrics;
 use crate::upstream::offers::Offers;
 use crate::upstream::pending::Failure;
+use crate::upstream::request::Request;
 use crate::upstream::scrub::Scrubber;
 use crate::upstream::{CallError, CallErrorKind, Options, Scope};
 

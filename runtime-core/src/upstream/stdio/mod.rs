@@ -23,9 +23,9 @@ use pool::{Slot, Tenant};
 use restraint::Restraint;
 use session::Session;
 
-use super::jsonrpc::Request;
 use super::opening::Opening;
 use super::pending::Failure;
+use super::request::Request;
 use super::{CallError, CallErrorKind, Scope, ToolCall, Upstream, list};
 
 /// A process that ends by itself sooner than this has failed rather than crashed.

@@ -19,10 +19,11 @@ use super::process::Group;
 use super::stderr;
 use crate::upstream::changes::Changes;
 use crate::upstream::http::BODY_MAX_BYTES;
-use crate::upstream::jsonrpc::{self, Era, Request};
+use crate::upstream::jsonrpc::{self, Era};
 use crate::upstream::metrics::SessionCount;
 use crate::upstream::offers::Offers;
 use crate::upstream::pending::{Failure, Pending};
+use crate::upstream::request::Request;
 use crate::upstream::scrub::Scrubber;
 use crate::upstream::{CallError, CallErrorKind};
 
