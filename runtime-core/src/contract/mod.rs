@@ -11,6 +11,8 @@ mod submit;
 
 pub use answer::{Snippet, ToolAnswer};
 pub use cancel::{CancelReading, read_cancel};
-pub use native::{Created, Handle, TaskReading, failed_with, not_found, read_created, read_result, read_task};
+pub use native::{
+    Created, Handle, NotCreated, TaskReading, failed_with, not_found, read_created, read_result, read_task,
+};
 pub use status::{StatusReading, read_status};
 pub use submit::{Refusal, read_submit};

@@ -22,6 +22,15 @@ pub enum Created {
     Ended(Box<Snapshot>),
 }
 
+/// Why a call that may start a task has brought nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotCreated {
+    /// The server refused, or answered wrongly: there is no task, or one to cancel.
+    Refused(Refusal),
+    /// The answer cannot be judged (146): the work may have been done, or go on.
+    Unreadable(String),
+}
+
 /// A task of the server's, as it begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handle {
@@ -109,36 +118,32 @@ impl Wire<'_> {
 }
 
 /// Reads the answer to a call of `tool` that may be answered by a task, or by the tool's result.
-pub fn read_created(result: &RawValue, tool: &str, limits: &Limits) -> Result<Created, Refusal> {
+pub fn read_created(result: &RawValue, tool: &str, limits: &Limits) -> Result<Created, NotCreated> {
     #[derive(Deserialize, Default)]
     #[serde(default)]
     struct Nested<'a> {
         #[serde(borrow)]
         task: Option<&'a RawValue>,
     }
-    let refuse = |why: &str, orphan| Err(Refusal { message: format!("{tool} broke the task contract: {why}"), orphan });
-    let (Ok(wire), Ok(nested)) = (object::<Wire<'_>>(result), object::<Nested<'_>>(result)) else {
-        return refuse("the answer is no object, or names a member twice", None);
-    };
+    let wire = object::<Wire<'_>>(result).map_err(|flaw| flaw.of_submit(tool, None))?;
+    let nested = object::<Nested<'_>>(result).map_err(|flaw| flaw.of_submit(tool, None))?;
     let wire = match (wire.task_id, nested.task.map(object::<Wire<'_>>)) {
         (None, Some(Ok(nested))) if nested.task_id.is_some() => nested,
         _ => wire,
     };
     if wire.task_id.is_none() {
         return match wire.result_type.map(text) {
-            Some(Ok(Some(kind))) if kind == "task" => refuse("taskId is missing", None),
+            Some(Ok(Some(kind))) if kind == "task" => {
+                Err(Flaw::Violation("taskId is missing".to_owned()).of_submit(tool, None))
+            }
             Some(Ok(Some(kind))) if kind == "input_required" => {
-                let message = format!("{tool} asks for input before it starts, which is not supported here");
-                Err(Refusal { message, orphan: None })
+                Err(refused(format!("{tool} asks for input before it starts, which is not supported here")))
             }
             _ => at_once(result, tool, limits).map(|snapshot| Created::Ended(Box::new(snapshot))),
         };
     }
-    let remote_id = check_handle(wire.task_id, "taskId", tool)?;
-    let status = match wire.status() {
-        Ok(status) => status,
-        Err(Flaw::Violation(why) | Flaw::Unreadable(why)) => return refuse(&why, Some(remote_id)),
-    };
+    let remote_id = check_handle(wire.task_id, "taskId", tool).map_err(NotCreated::Refused)?;
+    let status = wire.status().map_err(|flaw| flaw.of_submit(tool, Some(&remote_id)))?;
     let mut ignored = Vec::new();
     // One that has ended already is asked for its result at once.
     let hint = if status.is_terminal() { Some(Duration::ZERO) } else { wire.hint(&mut ignored) };
@@ -146,17 +151,34 @@ pub fn read_created(result: &RawValue, tool: &str, limits: &Limits) -> Result<Cr
 }
 
 /// The end of work whose call was answered by the tool's result. An error of the tool's is one of the call (5).
-fn at_once(result: &RawValue, tool: &str, limits: &Limits) -> Result<Snapshot, Refusal> {
-    let refuse = |message: String| Err(Refusal { message, orphan: None });
+fn at_once(result: &RawValue, tool: &str, limits: &Limits) -> Result<Snapshot, NotCreated> {
     match ToolAnswer::read(result) {
-        Ok(answer) if answer.is_error => return refuse(format!("{tool} returned an error: {}", answer.snippet)),
+        Ok(answer) if answer.is_error => return Err(refused(format!("{tool} returned an error: {}", answer.snippet))),
         _ => {}
     }
     let mut snapshot = Snapshot::bare(Status::Completed);
-    match take_result(&mut snapshot.outcome, result, limits) {
-        Ok(()) => Ok(snapshot),
-        Err(Flaw::Violation(why)) => refuse(format!("{tool} broke the task contract: {why}")),
-        Err(Flaw::Unreadable(why)) => refuse(format!("the answer of {tool} cannot be judged: {why}")),
+    take_result(&mut snapshot.outcome, result, limits).map_err(|flaw| flaw.of_submit(tool, None))?;
+    Ok(snapshot)
+}
+
+fn refused(message: String) -> NotCreated {
+    NotCreated::Refused(Refusal { message, orphan: None })
+}
+
+impl Flaw {
+    /// What it makes of the answer of `tool` to a submit that has handed over the task `orphan`, if any.
+    fn of_submit(self, tool: &str, orphan: Option<&str>) -> NotCreated {
+        match (self, orphan) {
+            (Self::Violation(why), _) => NotCreated::Refused(Refusal {
+                message: format!("{tool} broke the task contract: {why}"),
+                orphan: orphan.map(str::to_owned),
+            }),
+            // What can be named can be cancelled.
+            (Self::Unreadable(why), Some(_)) => Self::Violation(why).of_submit(tool, orphan),
+            (Self::Unreadable(why), None) => {
+                NotCreated::Unreadable(format!("the answer of {tool} cannot be judged: {why}"))
+            }
+        }
     }
 }
 

@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 use super::line::{Line, failure, no_arguments};
 use super::{Driver, InputFailure, Routes, SubmitCall, SubmitFailure};
 use crate::contract::{
-    CancelReading, Created, StatusReading, TaskReading, failed_with, not_found, read_created, read_result, read_task,
+    CancelReading, Created, NotCreated, StatusReading, TaskReading, failed_with, not_found, read_created, read_result,
+    read_task,
 };
 use crate::task::transition::code;
 use crate::task::{Binding, Failure, FailureKind, Limits, Snapshot, Status, Tracked};
@@ -78,11 +79,14 @@ impl Driver for NativeDriver {
     async fn submit(&self, call: SubmitCall<'_>) -> Result<Created, SubmitFailure> {
         let line = Line::submitting(&self.routes, &call)?;
         let result = line.submit(Method::CallForTask, &call).await?;
-        let mut created =
-            read_created(&result, &call.binding.toolset.submit_tool, &self.limits).map_err(|mut refusal| {
+        let created = read_created(&result, &call.binding.toolset.submit_tool, &self.limits);
+        let mut created = created.map_err(|not_created| match not_created {
+            NotCreated::Refused(mut refusal) => {
                 line.scrub(&mut refusal.message);
                 SubmitFailure::Refused(refusal)
-            })?;
+            }
+            NotCreated::Unreadable(why) => SubmitFailure::Unknown(why),
+        })?;
         if let Created::Ended(snapshot) = &mut created {
             line.scrub_snapshot(snapshot);
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mcp_taskd_core::contract::{
-    CancelReading, Created, Refusal, StatusReading, TaskReading, ToolAnswer, read_cancel, read_created, read_result,
-    read_status, read_submit, read_task,
+    CancelReading, Created, NotCreated, Refusal, StatusReading, TaskReading, ToolAnswer, read_cancel, read_created,
+    read_result, read_status, read_submit, read_task,
 };
 use mcp_taskd_core::task::schedule::Chance;
 use mcp_taskd_core::task::{Binding, Decision, Json, Limits, Policy, Snapshot, Status, Toolset, Tracked};
@@ -64,7 +64,7 @@ fn what_is_said_of_a_native_task_is_always_judged_and_bounded_26_28() {
                     assert!((1..=255).contains(&handle.remote_id.chars().count()) && !handle.remote_id.contains('\0'));
                 }
                 Ok(Created::Ended(snapshot)) => check(&snapshot),
-                Err(Refusal { message, .. }) => short(&message),
+                Err(NotCreated::Refused(Refusal { message, .. }) | NotCreated::Unreadable(message)) => short(&message),
             }
             let ended = Snapshot::bare(Status::Completed);
             match read_result(ended, &raw, &LIMITS) {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
 
-use crate::clock::Millis;
 use crate::service::Submit;
 use crate::store::WorkerId;
 use crate::task::{Binding, Outcome, Status, TaskRecord, Tracked};
@@ -16,7 +15,7 @@ pub(super) struct Intent {
     pub(super) id: Arc<str>,
     pub(super) worker: WorkerId,
     pub(super) epoch: i64,
-    pub(super) created_at: Millis,
+    pub(super) created_at: i64,
     pub(super) binding: Arc<Binding>,
     pub(super) scope: Scope,
     pub(super) submit: Submit,
