@@ -241,13 +241,14 @@ fn snapshot(wire: &Wire<'_>, remote_id: &str, limits: &Limits) -> Result<(Snapsh
             None if wire.is_whole() => return Flaw::violation("it is completed without a result"),
             None => fetch = true,
         },
-        Status::Failed => match wire.error {
-            Some(error) => take_error(outcome, error)?,
-            None => {
+        Status::Failed => {
+            if let Some(error) = wire.error {
+                take_error(outcome, error)?;
+            } else {
                 outcome.error = message;
                 fetch = !wire.is_whole();
             }
-        },
+        }
         // Of progress in words nothing is kept: each of them would be a write.
         Status::Cancelled => outcome.error = message,
         Status::Submitting | Status::Submitted | Status::Working => {}

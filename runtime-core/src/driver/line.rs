@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderName, HeaderValue};
 use serde_json::value::RawValue;
 
 use super::{NoRoute, Route, Routes, SubmitCall, SubmitFailure};
@@ -61,7 +60,7 @@ impl<'a> Line<'a> {
         tool: &str,
         arguments: &RawValue,
     ) -> Result<Box<RawValue>, CallError> {
-        self.send(method, tool, arguments, (&[], &[])).await
+        self.route.upstream.call_tool(self.call(method, tool, arguments)).await
     }
 
     /// The call that starts the work.
@@ -71,8 +70,9 @@ impl<'a> Line<'a> {
         call: &SubmitCall<'_>,
     ) -> Result<Box<RawValue>, SubmitFailure> {
         let meta = [(IDEMPOTENCY_KEY, call.task_id)];
-        let tool = call.binding.toolset.submit_tool.as_str();
-        self.send(method, tool, call.arguments, (&meta, call.headers)).await.map_err(|error| {
+        let request = self.call(method, &call.binding.toolset.submit_tool, call.arguments);
+        let request = ToolCall { meta: &meta, headers: call.headers, ..request };
+        self.route.upstream.call_tool(request).await.map_err(|error| {
             // A JSON-RPC error is an answer: the server looked at the call and did not run it.
             if error.maybe_executed && error.kind != CallErrorKind::Rpc {
                 SubmitFailure::Unknown(error.message)
@@ -82,17 +82,19 @@ impl<'a> Line<'a> {
         })
     }
 
-    async fn send(
-        &self,
-        method: Method<'_>,
-        tool: &str,
-        arguments: &RawValue,
-        (meta, headers): (&[(&str, &str)], &[(HeaderName, HeaderValue)]),
-    ) -> Result<Box<RawValue>, CallError> {
+    fn call<'b>(&'b self, method: Method<'b>, tool: &'b str, arguments: &'b RawValue) -> ToolCall<'b> {
         let is_submit = matches!(self.about.purpose, Purpose::Submit | Purpose::Resubmit);
         let deadline = if is_submit { self.route.submit_deadline } else { self.route.call_deadline };
-        let (scope, task, deadline) = (&*self.scope, Some(self.about), Some(deadline));
-        self.route.upstream.call_tool(ToolCall { method, tool, arguments, meta, headers, scope, task, deadline }).await
+        ToolCall {
+            method,
+            tool,
+            arguments,
+            meta: &[],
+            headers: &[],
+            scope: &self.scope,
+            task: Some(self.about),
+            deadline: Some(deadline),
+        }
     }
 
     /// A text of the server's without the credentials that were sent to it (148).

@@ -222,7 +222,7 @@ async fn cancel_orphan(context: &Context, task: &Tracked, scope: &Scope, remote_
         Ok(true) => {}
         Ok(false) => match context.driver.cancel(&task.id, &task.binding, scope, remote_id).await {
             CancelReading::Ended(_) | CancelReading::Taken(_) => {
-                tracing::warn!(task.id = %task.id, "a refused handle was cancelled")
+                tracing::warn!(task.id = %task.id, "a refused handle was cancelled");
             }
             CancelReading::Failure(failure) => {
                 tracing::error!(task.id = %task.id, error = %failure.message, "an orphan may run on the server");
