@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use super::gate::Gates;
 use super::http_sse::{event, stream_of};
 use super::oauth::guarded;
-use super::tools::{Core, Incoming, SharedCore, message, tool_error};
+use super::tools::{Core, Incoming, SharedCore, message, names, tool_error};
 use super::{Era, FakeOptions};
 
 /// What goes wrong, switched at run time. Faults hit `tools/call` and `tasks/*` only, unless `everywhere` is set.
@@ -335,7 +335,7 @@ async fn refuse(
             if header("mcp-protocol-version") != Some("2026-07-28") {
                 return error(StatusCode::BAD_REQUEST, -32_022, "Unsupported protocol version");
             }
-            let named = state.core.names(method, incoming.params);
+            let named = names(method, incoming.params);
             if header("mcp-method") != Some(method) || named.is_some_and(|name| header("mcp-name") != Some(&name)) {
                 return error(StatusCode::BAD_REQUEST, -32_020, "Header mismatch");
             }

@@ -88,6 +88,17 @@ impl Call<'_> {
     }
 }
 
+/// What a request's `Mcp-Name` has to be: the tool that it calls, or the task that it is about (2026-07-28).
+pub(super) fn names(method: &str, params: Option<&RawValue>) -> Option<String> {
+    let key = match method {
+        "tools/call" => "name",
+        about if about.starts_with("tasks/") => "taskId",
+        _ => return None,
+    };
+    let params: Value = params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    params[key].as_str().map(str::to_owned)
+}
+
 /// The script in a submit's arguments.
 pub(super) fn script_of(arguments: &str) -> Result<Option<Script>, Refusal> {
     #[derive(Default, Deserialize)]
@@ -164,17 +175,6 @@ impl Core {
             }
             other => Err(Refusal(-32_601, format!("method not found: {other}"))),
         }
-    }
-
-    /// What a request's `Mcp-Name` has to be: the tool that it calls, or the task that it is about (2026-07-28).
-    pub(super) fn names(&self, method: &str, params: Option<&RawValue>) -> Option<String> {
-        let key = match method {
-            "tools/call" => "name",
-            about if about.starts_with("tasks/") => "taskId",
-            _ => return None,
-        };
-        let params: Value = params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-        params[key].as_str().map(str::to_owned)
     }
 
     /// Whether the call's top-level arguments are in the headers where the tool's schema asks for that (2026-07-28).

@@ -406,7 +406,7 @@ impl Upstream for Way {
             (Method::Get(_), _) if of_cancel => Tool::Cancel,
             (Method::Get(_), _) | (Method::Call, "status") => Tool::Status,
             (Method::Cancel(_), _) | (Method::Call, "cancel") => Tool::Cancel,
-            (Method::Update(_), _) | (Method::Call, _) => Tool::Input,
+            (Method::Update(_) | Method::Call, _) => Tool::Input,
             (Method::Result(_), _) => panic!("this protocol has no tasks/result"),
         };
         let key = call.meta.first().map(|(_, key)| (*key).to_owned()).unwrap_or_default();

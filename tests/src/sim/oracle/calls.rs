@@ -193,7 +193,7 @@ impl Oracle {
         let policy = self.plan.settings.policy();
         let interval = policy.poll_interval_ms as u64;
         let content = answer.map(|text| serde_json::from_str(text).unwrap_or_default());
-        let content = content.map(contract);
+        let content = content.map(|answer| contract(&answer));
         let hint = || {
             let seconds = content.as_ref().ok()?["poll_after_seconds"].as_f64().filter(|hint| *hint > 0.0)?;
             Some(((seconds * 1_000.0) as u64).max(100))
@@ -243,7 +243,7 @@ impl Oracle {
 }
 
 /// The members of an answer about a task, whichever way it says them.
-fn contract(answer: serde_json::Value) -> serde_json::Value {
+fn contract(answer: &serde_json::Value) -> serde_json::Value {
     if answer.get("taskId").is_none() {
         return answer["structuredContent"].clone();
     }
