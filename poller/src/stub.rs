@@ -219,6 +219,7 @@ impl Tools for Stub {
             return Err(CallError {
                 kind: CallErrorKind::Connect,
                 message: "connection refused".into(),
+                rpc_code: None,
                 retry_after: None,
                 maybe_executed: false,
             });

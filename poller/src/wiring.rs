@@ -18,7 +18,7 @@ use mcp_taskd_core::store::sql::SqlStore;
 use mcp_taskd_core::store::{ApiKeys, SharedState, SharedStore, StoreError, StoreErrorKind, TokenChains};
 use mcp_taskd_core::upstream::oauth::ChainStore;
 use mcp_taskd_core::upstream::{
-    self, CallError, CallErrorKind, Connections, Factory, Scope, SharedUpstream, ToolCall, Upstreams,
+    self, CallError, CallErrorKind, Connections, Factory, Method, Scope, SharedUpstream, ToolCall, Upstreams,
 };
 use secrecy::ExposeSecret as _;
 use serde_json::value::RawValue;
@@ -354,7 +354,16 @@ impl Tools for Discovered {
         // An ordinary call has no deadline of the daemon's own but for `tool_call_timeout` on stdio (109), which the
         // transport sees to.
         let (meta, headers) = (&[], &*headers);
-        let call = ToolCall { tool: &tool.raw_name, arguments, meta, headers, scope, task: None, deadline: None };
+        let call = ToolCall {
+            method: Method::Call,
+            tool: &tool.raw_name,
+            arguments,
+            meta,
+            headers,
+            scope,
+            task: None,
+            deadline: None,
+        };
         let result = upstream.call_tool(call).await?;
         Ok(without_credentials(result, |text| upstream.scrub(text)))
     }

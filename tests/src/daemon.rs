@@ -12,6 +12,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
+use crate::fake::NATIVE_TOOL;
+
 mod api;
 pub use api::{Api, ApiError, ApiResult, has_ended, id_of};
 
@@ -113,6 +115,18 @@ impl Site {
         }
         self.servers.insert(name.to_owned(), server);
         self
+    }
+
+    /// Adds a fake server whose toolset `report` is a native one.
+    #[must_use]
+    pub fn native_server(self, name: &str, url: &str, idempotent: bool, mut more: Value) -> Self {
+        more["task_toolsets"] = json!([{
+            "name": "report",
+            "submit_tool": NATIVE_TOOL,
+            "driver": "native",
+            "idempotent_submit": idempotent,
+        }]);
+        self.server_with(name, url, idempotent, more)
     }
 
     /// Adds an entry to `mcpInterceptors`.

@@ -46,6 +46,27 @@ fn names(view: &View) -> Vec<&str> {
 }
 
 #[test]
+fn a_native_toolset_hides_nothing_and_misses_its_submit_tool_alone_38_39() {
+    let toolset = Toolset {
+        name: "render".into(),
+        submit_tool: "render".into(),
+        status_tool: String::new(),
+        cancel_tool: String::new(),
+        input_tool: None,
+        idempotent_submit: false,
+    };
+    let native = || Server { toolsets: vec![Arc::new(toolset.clone())], ..server("s") };
+    let render = r#"{"name":"render","inputSchema":{},"execution":{"taskSupport":"required"}}"#;
+    let view =
+        assemble(&[(native(), Some(Ok(raws(&[render, r#"{"name":"echo","inputSchema":{}}"#]))))], &Rules::default());
+    assert_eq!(names(&view), ["s_render", "s_echo"]);
+    let tool = view.find("s_render").unwrap();
+    assert!(tool.toolset.is_some() && !tool.definition.get().contains("taskSupport"), "it is a submit tool here");
+    let view = assemble(&[(native(), Some(Ok(named(&["echo"]))))], &Rules::default());
+    assert!(view.problems[0].ends_with("does not have the configured tools render"), "{:?}", view.problems);
+}
+
+#[test]
 fn tools_are_prefixed_and_routed_to_the_server_that_has_them_100() {
     let unprefixed = Server { prefix: false, ..server("plain") };
     let view = assemble(

@@ -9,6 +9,7 @@ mod clock;
 mod fleet;
 mod history;
 mod life;
+mod native;
 mod oracle;
 mod plan;
 mod plants;

@@ -15,6 +15,7 @@ pub(super) struct Intent {
     pub(super) id: Arc<str>,
     pub(super) worker: WorkerId,
     pub(super) epoch: i64,
+    pub(super) created_at: i64,
     pub(super) binding: Arc<Binding>,
     pub(super) scope: Scope,
     pub(super) submit: Submit,
@@ -42,7 +43,7 @@ impl Intent {
             cancel_requested_at: None,
             cancel_attempt_count: 0,
             lease_epoch: self.epoch,
-            created_at: 0,
+            created_at: self.created_at,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use futures_util::future::join_all;
 use http::{HeaderValue, header};
-use mcp_taskd_core::upstream::{CallErrorKind, Factory, Options, ToolCall};
+use mcp_taskd_core::upstream::{CallErrorKind, Factory, Method, Options, ToolCall};
 use mcp_taskd_tests::fake::{Era, FakeAuthority, FakeOptions, FakeServer, FakeSse};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -146,6 +146,7 @@ async fn a_calls_own_credential_wins_and_its_refusal_renews_nothing_122() {
     let headers = [(header::AUTHORIZATION, HeaderValue::from_static("Bearer of-ada"))];
     let scope = scope("ada");
     let call = ToolCall {
+        method: Method::Call,
         tool: "echo",
         arguments: &arguments,
         meta: &[],
