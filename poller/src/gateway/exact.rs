@@ -56,7 +56,8 @@ pub fn task_result(raw: &RawValue) -> GetTaskResult {
 
 /// A greeting whose `capabilities` are `raw`.
 pub fn greeting(mut answer: InitializeResult, capabilities: &RawValue) -> InitializeResult {
-    answer.meta = Some(carrier(&crate::view::raw(&Members::from_iter([("capabilities".into(), capabilities.to_owned())]))));
+    answer.meta =
+        Some(carrier(&crate::view::raw(&Members::from_iter([("capabilities".into(), capabilities.to_owned())]))));
     answer
 }
 

@@ -63,7 +63,8 @@ mod tests {
         let whole = ":\n\nid: 0\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks\",\"params\":{\"n\":12345678901234567890.10}}\n\n\
                      data: {\"jsonrpc\":\"2.0\",\"id\":1}\n\ndata: cut";
         for size in [1, 7, text.len()] {
-            let chunks: Vec<_> = text.as_bytes().chunks(size).map(|chunk| Ok::<_, axum::Error>(chunk.to_vec())).collect();
+            let chunks: Vec<_> =
+                text.as_bytes().chunks(size).map(|chunk| Ok::<_, axum::Error>(chunk.to_vec())).collect();
             let body = restore(Body::from_stream(stream::iter(chunks)));
             let restored = to_bytes(body, 1 << 16).await.unwrap();
             assert_eq!(std::str::from_utf8(&restored).unwrap(), whole, "{size}");

@@ -16,8 +16,8 @@ use rmcp::model::ProtocolVersion;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::caller::{Caller, SESSION_HEADER};
 use super::Gateway;
+use super::caller::{Caller, SESSION_HEADER};
 use crate::api::problem::Problem;
 use crate::auth::Denied;
 

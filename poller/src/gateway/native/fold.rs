@@ -46,7 +46,10 @@ fn try_fold(message: &[u8], modern: bool) -> Option<Fold> {
     let mut envelope: Members = serde_json::from_str(text).ok()?;
     let method: String = serde_json::from_str(envelope.get("method")?.get()).ok()?;
     let mut params: Members = serde_json::from_str(envelope.get("params")?.get()).ok()?;
-    let mut meta: Members = params.get("_meta").map(|meta| serde_json::from_str(meta.get()).ok()).unwrap_or_default()?;
+    let mut meta = match params.get("_meta") {
+        Some(meta) => serde_json::from_str(meta.get()).ok()?,
+        None => Members::new(),
+    };
     let modern = modern || meta.contains_key(VERSION_META);
     let renamed = match (method.as_str(), modern) {
         ("tools/call", false) => {

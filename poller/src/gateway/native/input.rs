@@ -197,7 +197,8 @@ mod tests {
         assert_eq!(request["params"]["message"], "In which currency?");
         assert_eq!(request["params"]["requestedSchema"]["properties"]["answer"]["enum"], json!(["EUR", "USD"]));
         assert_eq!(super::tests::asked(&question, ALL), asked, "the key is the question's");
-        let accept = json!({ key: { "action": "accept", "content": { "answer": "EUR" } }, "other": { "action": "accept" } });
+        let accept =
+            json!({ key: { "action": "accept", "content": { "answer": "EUR" } }, "other": { "action": "accept" } });
         assert_eq!(answered(&question, &accept).unwrap().as_deref(), Some(r#""EUR""#));
         for nothing in ["decline", "cancel"] {
             assert_eq!(answered(&question, &json!({ key: { "action": nothing } })).unwrap(), None, "{nothing}");
@@ -205,7 +206,11 @@ mod tests {
         for wrong in [json!({ "action": "accept" }), json!({ "action": "maybe" }), json!("EUR")] {
             assert!(answered(&question, &json!({ key: wrong })).unwrap_err().contains(key.as_str()), "{wrong}");
         }
-        assert_eq!(answered(&question, &json!({ "input-0": { "action": "accept" } })).unwrap(), None, "not outstanding");
+        assert_eq!(
+            answered(&question, &json!({ "input-0": { "action": "accept" } })).unwrap(),
+            None,
+            "not outstanding"
+        );
     }
 
     #[test]
@@ -217,7 +222,11 @@ mod tests {
         assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys.iter().all(|key| key.len() == 22), "{keys:?}");
         assert_eq!(message(&payload(&json!({ "amount": 7 }))).unwrap(), r#"{"amount":7}"#);
         let odd = asked(&json!({ "question": "n?", "choices": [1, 2] }), ALL);
-        assert_eq!(odd.as_object().unwrap().values().next().unwrap()["params"]["requestedSchema"]["properties"]["answer"].get("enum"), None);
+        assert_eq!(
+            odd.as_object().unwrap().values().next().unwrap()["params"]["requestedSchema"]["properties"]["answer"]
+                .get("enum"),
+            None
+        );
     }
 
     #[test]

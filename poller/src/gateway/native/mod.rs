@@ -148,7 +148,9 @@ fn refusal(error: &ServiceError) -> ErrorData {
     match error {
         ServiceError::NotFound(_) => ErrorData::invalid_params("Task not found", None),
         ServiceError::Conflict(text) | ServiceError::Invalid(text) => ErrorData::invalid_params(text.clone(), None),
-        error => ErrorData::internal_error(crate::view::public_error(Some(&error.to_string())).unwrap_or_default(), None),
+        error => {
+            ErrorData::internal_error(crate::view::public_error(Some(&error.to_string())).unwrap_or_default(), None)
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use mcp_taskd_core::service::ServiceError;
-use mcp_taskd_core::task::Status;
+use mcp_taskd_core::service::{Access, ServiceError};
+use mcp_taskd_core::task::{Status, TaskRecord};
 use rmcp::model::{GetTaskResult, InputResponses};
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
@@ -17,13 +17,20 @@ use crate::view::raw;
 /// The methods that there are.
 pub const METHODS: [&str; 3] = ["tasks/get", "tasks/update", "tasks/cancel"];
 
+/// How long an answer waits to be seen in the task, so that a client that looks at once is not asked again.
+const UPDATE_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The requests that a client answers, by what this request declares.
 pub fn answers(context: &RequestContext<RoleServer>) -> Answers {
     context.client_capabilities().as_ref().map(Answers::of).unwrap_or_default()
 }
 
 /// `tasks/get`.
-pub async fn get(gateway: &Gateway, id: &str, context: &RequestContext<RoleServer>) -> Result<GetTaskResult, ErrorData> {
+pub async fn get(
+    gateway: &Gateway,
+    id: &str,
+    context: &RequestContext<RoleServer>,
+) -> Result<GetTaskResult, ErrorData> {
     let access = access(gateway.caller(context, &context.meta)?);
     let task = gateway.daemon.tasks.get(&access, id, Duration::ZERO).await.map_err(|error| refusal(&error))?;
     Ok(exact::task_result(&raw(&shape::detailed(&task, &Terms::of(&gateway.daemon), answers(context)))))
@@ -45,12 +52,25 @@ pub async fn update(
     let responses = responses.iter().map(|(name, response)| (name.as_str(), response));
     let input = input::input(question, responses).map_err(|error| ErrorData::invalid_params(error, None))?;
     let Some(input) = input else { return Ok(()) };
-    match tasks.input(&access, id, &input).await {
-        Ok(_) => Ok(()),
-        Err(ServiceError::Refused(text)) => {
-            Err(ErrorData::invalid_params(format!("the server did not take the input: {text}"), None))
+    let taken = tasks.input(&access, id, &input).await;
+    taken.map_err(|error| match error {
+        ServiceError::Refused(text) => {
+            ErrorData::invalid_params(format!("the server did not take the input: {text}"), None)
         }
-        Err(error) => Err(refusal(&error)),
+        error => refusal(&error),
+    })?;
+    // The answer is given, whatever becomes of this look.
+    let _ = tokio::time::timeout(UPDATE_PATIENCE, changed(gateway, &access, &task)).await;
+    Ok(())
+}
+
+/// Waits until a task is another than this.
+async fn changed(gateway: &Gateway, access: &Access, before: &TaskRecord) {
+    let mut wait = Duration::ZERO;
+    while let Ok(task) = gateway.daemon.tasks.get(access, &before.id, wait).await
+        && (task.status, &task.digest) == (before.status, &before.digest)
+    {
+        wait = UPDATE_PATIENCE;
     }
 }
 

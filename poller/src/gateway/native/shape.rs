@@ -266,3 +266,7 @@ fn result(record: &TaskRecord, related: bool) -> Box<RawValue> {
     let meta = related.then(|| RelatedTask { related: TaskId { task_id: &record.id } });
     raw(&ToolResult { content: [Text::new(text)], structured_content: &structured, is_error, meta })
 }
+
+#[cfg(test)]
+#[path = "shape_tests.rs"]
+mod tests;
