@@ -15,6 +15,7 @@ mod interceptors;
 mod kills;
 mod logs;
 mod metrics;
+mod native;
 mod oauth;
 mod personal;
 mod polling;
