@@ -151,6 +151,7 @@ impl Process {
             live: Arc::clone(&runtime.live),
             personal: Arc::clone(&runtime.personal),
             policy: settings.mcp_tasks.policy(),
+            retention_ms: settings.mcp_tasks.retention_days.map(|days| i64::from(days) * 86_400_000),
             builtin_tools: settings.gateway.builtin_tools,
             guardrail: Arc::new(Guardrail::new(&settings.guardrails)),
             tool_search: settings.tool_search.enabled.then_some(settings.tool_search.auto_promote_top_k),

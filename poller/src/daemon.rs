@@ -137,8 +137,10 @@ pub struct Daemon {
     pub live: Arc<Live>,
     /// What users connect to themselves.
     pub personal: Arc<Personal>,
-    /// The threshold of degraded tracking.
+    /// How tasks are polled.
     pub policy: Policy,
+    /// How long an ended task is kept, in milliseconds; for ever without it.
+    pub retention_ms: Option<i64>,
     /// Whether the daemon's own three tools are shown.
     pub builtin_tools: bool,
     /// Which visible names may be used, the daemon's own among them (130).

@@ -70,6 +70,7 @@ pub fn daemon(stub: Stub) -> (Daemon, Arc<Stub>) {
         live: live(Source { directory: "nowhere".into(), ..Source::default() }),
         personal: personal(Path::new("nowhere")),
         policy: Policy::default(),
+        retention_ms: Some(30 * 86_400_000),
         builtin_tools: true,
         guardrail: Arc::default(),
         tool_search: None,

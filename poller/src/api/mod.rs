@@ -1,9 +1,10 @@
 //! The REST API, the probes and the metrics page (INTERFACE, REST).
 
+pub mod body;
 pub mod problem;
+pub mod query;
 
 mod admit;
-mod body;
 mod config;
 mod events;
 mod keys;
@@ -11,7 +12,6 @@ mod openapi;
 mod operator;
 mod personal;
 mod probe;
-mod query;
 mod request;
 mod resource;
 mod thread;

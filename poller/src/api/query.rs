@@ -135,14 +135,15 @@ pub fn cut<T>(rows: &mut Vec<T>, page: &Page) -> bool {
 }
 
 /// An opaque cursor that points behind a task.
-fn cursor(created_at: i64, id: &str) -> String {
+pub fn cursor(created_at: i64, id: &str) -> String {
     format!("{created_at}:{id}").bytes().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-fn parse_cursor(text: &str) -> Option<(i64, String)> {
+/// The place that a [`cursor`] points behind.
+pub fn parse_cursor(text: &str) -> Option<(i64, String)> {
     if text.len() > 512 || !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;
     }

@@ -20,20 +20,20 @@ fn agent(modern: bool) -> Agent {
 }
 
 /// The messages of an event stream.
-struct Events {
+pub(super) struct Events {
     body: BodyDataStream,
     text: String,
 }
 
 impl Events {
-    fn of(response: axum::response::Response) -> Self {
+    pub(super) fn of(response: axum::response::Response) -> Self {
         assert_eq!(response.status(), 200);
         assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/event-stream"));
         Self { body: response.into_body().into_data_stream(), text: String::new() }
     }
 
     /// The next message; `None` at the end of the stream.
-    async fn next(&mut self) -> Option<Value> {
+    pub(super) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let message = event.lines().find_map(|line| line.strip_prefix("data:")).map(str::trim).map(value);

@@ -5,14 +5,18 @@
 //! result is always inside that string, so it cannot forge the member.
 
 use indexmap::IndexMap;
-use rmcp::model::{CallToolResponse, CallToolResult, ListToolsResult, MetaObject};
+use rmcp::model::{
+    CallToolResponse, CallToolResult, CustomResult, DetailedTask, GetTaskResult, InitializeResult, ListToolsResult,
+    MetaObject, Task, TaskPayload, TaskStatus,
+};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 const KEY: &str = "mcp-taskd/exact";
 
-type Members = IndexMap<String, Box<RawValue>>;
+/// The members of an object, each as it came.
+pub type Members = IndexMap<String, Box<RawValue>>;
 
 #[derive(Deserialize)]
 struct Carrier {
@@ -37,6 +41,31 @@ pub fn call_result(raw: &RawValue) -> CallToolResponse {
     result.into()
 }
 
+/// A result that rmcp has no type for and that stands for `raw`.
+pub fn custom_result(raw: &RawValue) -> CustomResult {
+    CustomResult::new(json!({ "_meta": carrier(raw) }))
+}
+
+/// A `tasks/get` result that stands for `raw`.
+pub fn task_result(raw: &RawValue) -> GetTaskResult {
+    let task = DetailedTask::new(Task::new("", TaskStatus::Working, "", ""), TaskPayload::Working);
+    let mut result = GetTaskResult::new(task);
+    result.meta = Some(carrier(raw));
+    result
+}
+
+/// A greeting whose `capabilities` are `raw`.
+pub fn greeting(mut answer: InitializeResult, capabilities: &RawValue) -> InitializeResult {
+    answer.meta =
+        Some(carrier(&crate::view::raw(&Members::from_iter([("capabilities".into(), capabilities.to_owned())]))));
+    answer
+}
+
+/// The params of a notification that stand for `raw`.
+pub fn carried(raw: &RawValue) -> Value {
+    json!({ KEY: raw.get() })
+}
+
 /// The text of a `tools/list` result with these definitions.
 pub fn tools<'a>(definitions: impl Iterator<Item = &'a RawValue>) -> Box<RawValue> {
     crate::view::raw(&Tools { tools: definitions.collect() })
@@ -53,7 +82,7 @@ pub fn is_carried(message: &str) -> bool {
     message.contains(KEY)
 }
 
-/// Puts the raw result into a message that carries one; `None` where it carries none.
+/// Puts the raw result, or the raw params, into a message that carries them; `None` where it carries none.
 ///
 /// What rmcp added for the era (`resultType`, caching hints) stays, unless the raw result says it itself.
 pub fn restore(message: &str) -> Option<String> {
@@ -61,6 +90,11 @@ pub fn restore(message: &str) -> Option<String> {
         return None;
     }
     let mut envelope: Members = serde_json::from_str(message).ok()?;
+    if let Some(params) = envelope.get("params") {
+        let carrier: Carrier = serde_json::from_str(params.get()).ok()?;
+        envelope.insert("params".into(), RawValue::from_string(carrier.exact).ok()?);
+        return serde_json::to_string(&envelope).ok();
+    }
     let framed: Members = serde_json::from_str(envelope.get("result")?.get()).ok()?;
     let carrier: Carrier = serde_json::from_str(framed.get("_meta")?.get()).ok()?;
     let mut exact: Members = serde_json::from_str(&carrier.exact).ok()?;

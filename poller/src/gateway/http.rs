@@ -11,13 +11,18 @@ use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use rmcp::model::ErrorCode;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
-use super::{Gateway, exact, stream};
+use super::native::{self, Fold};
+use super::{Gateway, exact, sse, stream};
+use crate::api::body::MAX_BODY_BYTES;
 use crate::lifecycle::Shutdown;
+
+/// The header that names the method, from 2026-07-28 on.
+const METHOD_HEADER: &str = "mcp-method";
 
 /// The route of the gateway.
 pub fn routes(gateway: Gateway, shutdown: &Shutdown) -> Router {
@@ -46,13 +51,17 @@ pub fn routes(gateway: Gateway, shutdown: &Shutdown) -> Router {
 /// Puts the exact results into JSON answers, and JSON into refusals that rmcp words as plain text.
 async fn restore(request: Request, next: Next) -> Response {
     let json_sent = is_json(request.headers());
+    let (request, streams) = match folded(request).await {
+        Ok(folded) => folded,
+        Err(response) => return refusal(response, json_sent).await,
+    };
     let response = next.run(request).await;
     if response.status().is_client_error() && !response.headers().contains_key(header::CONTENT_TYPE) {
         return refusal(response, json_sent).await;
     }
     let media_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if !media_type.is_some_and(|media_type| media_type.starts_with("application/json")) {
-        return response;
+        return if streams { response.map(sse::restore) } else { response };
     }
     let (mut parts, body) = response.into_parts();
     // The body is whole and in memory already: rmcp made it of one message.
@@ -66,6 +75,35 @@ async fn restore(request: Request, next: Next) -> Response {
         }
         None => Response::from_parts(parts, Body::from(bytes)),
     }
+}
+
+/// The request as rmcp understands it, and whether its answer may be a stream with exact results.
+async fn folded(request: Request) -> Result<(Request, bool), Response> {
+    if request.method() != Method::POST {
+        return Ok((request, false));
+    }
+    let (mut parts, body) = request.into_parts();
+    let bytes = to_bytes(body, MAX_BODY_BYTES).await.map_err(|_| {
+        let mut response = Response::new(Body::from("the message is too large, or was cut off"));
+        *response.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
+        response
+    })?;
+    let Fold { message, method, streams } = native::fold(&bytes, stream::is_modern(&parts.headers));
+    // The header has to name the method still; one that named another must go on doing so.
+    if let Some(method) = method.as_deref().filter(|method| {
+        parts.headers.get(METHOD_HEADER).is_some_and(|named| named.as_bytes() == native::unfolded(method).as_bytes())
+    }) && let Ok(method) = HeaderValue::try_from(method)
+    {
+        parts.headers.insert(METHOD_HEADER, method);
+    }
+    let body = match message {
+        Some(message) => {
+            parts.headers.insert(header::CONTENT_LENGTH, message.len().into());
+            Body::from(message)
+        }
+        None => Body::from(bytes),
+    };
+    Ok((Request::from_parts(parts, body), streams))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

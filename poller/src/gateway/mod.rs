@@ -9,9 +9,11 @@ mod changes;
 mod exact;
 mod http;
 mod instructions;
+mod native;
 mod outcome;
 mod promotion;
 mod search;
+mod sse;
 mod stdio;
 mod stream;
 
@@ -26,9 +28,10 @@ use mcp_taskd_core::catalog::{TOOL_SEARCH, Tool};
 use mcp_taskd_core::service::Submit;
 use mcp_taskd_core::upstream::Scope;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, DiscoverResult, ErrorCode, Implementation,
-    InitializeRequestParams, InitializeResult, ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities,
-    ServerConfig, SubscriptionFilter,
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, CustomRequest, CustomResult, DiscoverResult, ErrorCode,
+    GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams, InitializeResult, ListToolsResult,
+    MetaObject, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, SubscriptionFilter,
+    UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext, SubscriptionSendError};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -38,6 +41,7 @@ use tokio::sync::Semaphore;
 use crate::auth::DEFAULT_ID;
 use crate::daemon::Daemon;
 use changes::Changes;
+use native::Generation;
 use outcome::Outcome;
 use promotion::Place;
 use search::Search;
@@ -107,7 +111,7 @@ impl Gateway {
         (tools, news)
     }
 
-    async fn list(&self, place: &Place, meta: &MetaObject) -> Box<RawValue> {
+    async fn list(&self, place: &Place, meta: &MetaObject, generation: Option<Generation>) -> Box<RawValue> {
         // Whoever lists sees what was promoted: it needs no telling.
         let (tools, _) = self.tools(place, meta).await;
         let (shown, search) = match self.search.as_ref().filter(|_| !tools.is_empty()) {
@@ -115,8 +119,8 @@ impl Gateway {
             None => (tools.iter().collect(), None),
         };
         let own = builtin::definitions().filter(|(name, _)| self.has_own(name)).map(|(_, definition)| definition);
-        let theirs = shown.iter().map(|tool| &*tool.definition);
-        exact::tools(theirs.chain(own).chain(search.as_deref()))
+        let theirs: Vec<_> = shown.iter().map(|tool| native::definition(tool, generation)).collect();
+        exact::tools(theirs.iter().map(|definition| &**definition).chain(own).chain(search.as_deref()))
     }
 
     async fn call(
@@ -126,8 +130,10 @@ impl Gateway {
     ) -> Result<Outcome, ErrorData> {
         let meta = request.meta.as_ref().unwrap_or(&context.meta);
         let caller = self.caller(context, meta)?;
+        let wanted = Generation::wanted(context, meta)?;
         let arguments = request.arguments.unwrap_or_default();
         if self.has_own(&request.name) {
+            native::runs_at_once(&request.name, wanted)?;
             return Ok(builtin::call(&self.daemon, &caller, &request.name, arguments).await);
         }
         if let Some(search) = &self.search {
@@ -137,6 +143,7 @@ impl Gateway {
                 search.promotions.announce(&place);
             }
             if request.name == TOOL_SEARCH {
+                native::runs_at_once(&request.name, wanted)?;
                 return Ok(search.call(&place, &tools, arguments));
             }
         }
@@ -144,12 +151,13 @@ impl Gateway {
             return Err(unknown_tool(&request.name));
         };
         if let Some(refusal) = self.search.as_ref().and_then(|search| search.refuse(&caller.place(), &tool)) {
-            return Ok(refusal);
+            return native::refused(refusal, wanted);
         }
         let arguments = serde_json::value::to_raw_value(&arguments)
             .map_err(|_| ErrorData::invalid_params("the arguments cannot be read", None))?;
         let secrets = caller::secrets(meta).map_err(|what| ErrorData::invalid_params(what, None))?;
         let Some(toolset) = &tool.toolset else {
+            native::runs_at_once(&request.name, wanted)?;
             let scope = Scope { user_id: caller.user_id.into(), thread_id: caller.thread_id.into() };
             return Ok(match self.daemon.tools.call(&tool, &arguments, &scope, &secrets).await {
                 Ok(result) => Outcome::Raw(result),
@@ -168,10 +176,13 @@ impl Gateway {
             secrets,
         };
         let lookup = [builtin::GET, builtin::CANCEL].iter().all(|name| self.has_own(name));
-        Ok(match self.daemon.submit(submit).await {
-            Ok(submitted) => outcome::submitted(&submitted.task, lookup),
-            Err(error) => outcome::refused(&error),
-        })
+        match self.daemon.submit(submit).await {
+            Ok(submitted) => Ok(match wanted {
+                Some(generation) => native::created(&self.daemon, &submitted.task, generation, lookup),
+                None => outcome::submitted(&submitted.task, lookup),
+            }),
+            Err(error) => native::refused(outcome::refused(&error), wanted),
+        }
     }
 
     /// What a client is told first. A discovery that takes long is not waited for.
@@ -190,8 +201,9 @@ fn unknown_tool(name: &str) -> ErrorData {
 
 impl ServerHandler for Gateway {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build())
-            .with_server_info(Implementation::new("mcp-taskd", env!("CARGO_PKG_VERSION")))
+        let capabilities =
+            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks().build();
+        ServerConfig::new(capabilities).with_server_info(Implementation::new("mcp-taskd", env!("CARGO_PKG_VERSION")))
     }
 
     async fn initialize(
@@ -200,8 +212,10 @@ impl ServerHandler for Gateway {
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
         context.peer.set_peer_info(request.clone());
-        let answer = self.negotiate_initialize(&request)?;
-        Ok(answer.with_instructions(self.instructions(&context).await))
+        let mut answer = self.negotiate_initialize(&request)?.with_instructions(self.instructions(&context).await);
+        // The extension is for later protocols.
+        answer.capabilities.extensions = None;
+        Ok(if answer.protocol_version == ProtocolVersion::V_2025_11_25 { native::greeting(answer) } else { answer })
     }
 
     async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
@@ -249,7 +263,8 @@ impl ServerHandler for Gateway {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let caller = self.caller(&context, &context.meta)?;
-        Ok(exact::list_result(&self.list(&caller.place(), &context.meta).await))
+        let generation = Generation::of(&context);
+        Ok(exact::list_result(&self.list(&caller.place(), &context.meta, generation).await))
     }
 
     async fn call_tool(
@@ -259,6 +274,30 @@ impl ServerHandler for Gateway {
     ) -> Result<CallToolResponse, ErrorData> {
         let outcome = self.call(request, &context).await?;
         Ok(exact::call_result(&outcome.into_raw()))
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        native::get(self, &request.task_id, &context).await
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        native::update(self, &request.task_id, &request.input_responses, &context).await
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        native::cancel(self, &request.task_id, &context).await
     }
 
     /// What the `Mcp-Param-*` headers of a call are checked against; only tools that ask for such headers are looked at.
@@ -273,6 +312,9 @@ impl ServerHandler for Gateway {
         request: CustomRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
+        if let Some(answer) = native::custom(self, &request, &context).await {
+            return answer;
+        }
         let parts = context.extensions.get::<::http::request::Parts>();
         let is_modern = parts.is_some_and(|parts| stream::is_modern(&parts.headers));
         // rmcp takes what it cannot decode for a request it does not know.
@@ -297,5 +339,7 @@ impl ServerHandler for Gateway {
 mod changes_tests;
 #[cfg(test)]
 mod deferred_tests;
+#[cfg(test)]
+mod native_tests;
 #[cfg(test)]
 mod tests;

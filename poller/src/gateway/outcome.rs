@@ -34,11 +34,19 @@ struct ToolResult<'a> {
     is_error: bool,
 }
 
+/// A text block.
 #[derive(Serialize)]
-struct Text<'a> {
+pub struct Text<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     text: &'a str,
+}
+
+impl<'a> Text<'a> {
+    /// A block of this text.
+    pub fn new(text: &'a str) -> Self {
+        Self { kind: "text", text }
+    }
 }
 
 impl Outcome {
@@ -55,7 +63,7 @@ impl Outcome {
             Self::Structured { text, content } => (text.as_str(), Some(&**content), false),
             Self::Error(text) => (text.as_str(), None, true),
         };
-        let result = ToolResult { content: [Text { kind: "text", text }], structured_content, is_error };
+        let result = ToolResult { content: [Text::new(text)], structured_content, is_error };
         match self {
             Self::Raw(result) => result,
             _ => raw(&result),
@@ -71,19 +79,24 @@ struct Submitted<'a> {
     message: &'a str,
 }
 
-/// The answer to a submit: the local id, and the request not to poll (6).
-pub fn submitted(task: &TaskRecord, builtin_tools: bool) -> Outcome {
+/// What a model is told of a submit: the local id, and the request not to poll (6).
+pub fn told(task: &TaskRecord, builtin_tools: bool) -> String {
     let name = &task.binding.toolset.name;
     let lookup = if builtin_tools {
         " When the result is needed, look it up with get_background_task; cancel_background_task ends it early."
     } else {
         ""
     };
-    let message = format!(
+    format!(
         "The background task {name:?} was submitted as {id}. It is tracked automatically: do not poll it, do not wait \
          for it and do not submit it again. Tell the user that it is running and go on.{lookup}",
         id = task.id,
-    );
+    )
+}
+
+/// The answer to a submit.
+pub fn submitted(task: &TaskRecord, builtin_tools: bool) -> Outcome {
+    let (name, message) = (&task.binding.toolset.name, told(task, builtin_tools));
     let content = raw(&Submitted { task_id: &task.id, task_name: name, status: "submitted", message: &message });
     Outcome::Structured { text: message, content }
 }

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::sync::watch;
 
-use super::{Gateway, exact};
+use super::{Gateway, exact, native};
 use crate::lifecycle::Shutdown;
 
 /// How long the end of input waits for answers that are still due.
@@ -158,7 +158,10 @@ async fn pump_in(
             line.push(b'\n');
         }
         Effect::of_input(&line).apply(&open);
-        output.write_all(&line).await?;
+        match native::fold(&line, false).message {
+            Some(message) => output.write_all(format!("{message}\n").as_bytes()).await?,
+            None => output.write_all(&line).await?,
+        }
         line.clear();
     }
     let mut answered = open.subscribe();

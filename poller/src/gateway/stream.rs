@@ -16,8 +16,8 @@ use rmcp::model::ProtocolVersion;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::Gateway;
 use super::caller::{Caller, SESSION_HEADER};
-use super::{Gateway, exact};
 use crate::api::problem::Problem;
 use crate::auth::Denied;
 
@@ -82,8 +82,8 @@ pub fn name_session(body: &str, headers: &mut HeaderMap) {
         protocol_version: Option<IgnoredAny>,
         server_info: Option<IgnoredAny>,
     }
-    // Results of tools travel inside a carrier, so that none is taken for a greeting.
-    if exact::is_carried(body) || !body.contains("\"protocolVersion\"") {
+    // Results of tools travel inside a carrier's string, so that none is taken for a greeting.
+    if !body.contains("\"protocolVersion\"") {
         return;
     }
     let answer = serde_json::from_str::<Answer>(body).map(|answer| answer.result);

@@ -44,7 +44,10 @@ pub(super) struct Agent {
     pub(super) routes: axum::Router,
     pub(super) stub: Arc<Stub>,
     pub(super) daemon: Daemon,
-    modern: bool,
+    /// The protocol that it speaks.
+    pub(super) version: &'static str,
+    /// What it declares in each request of 2026-07-28.
+    pub(super) capabilities: Value,
     /// The MCP session that requests name.
     pub(super) session: Option<&'static str>,
 }
@@ -59,7 +62,9 @@ impl Agent {
         let (mut daemon, stub) = daemon(stub);
         change(&mut daemon);
         let gateway = routes(Gateway::new(daemon.clone()), &daemon.shutdown);
-        Self { routes: api::public(daemon.clone(), gateway, true), stub, daemon, modern, session: None }
+        let version = if modern { "2026-07-28" } else { "2025-06-18" };
+        let routes = api::public(daemon.clone(), gateway, true);
+        Self { routes, stub, daemon, version, capabilities: json!({}), session: None }
     }
 
     /// A request without a body.
@@ -81,16 +86,16 @@ impl Agent {
     /// The answer to a request, in either era.
     pub(super) async fn send(&self, method: &str, mut params: Value) -> axum::response::Response {
         let mut request = self.request("POST").header("content-type", "application/json");
-        if self.modern {
+        if self.version == "2026-07-28" {
             params["_meta"]["io.modelcontextprotocol/protocolVersion"] = "2026-07-28".into();
             params["_meta"]["io.modelcontextprotocol/clientInfo"] = json!({ "name": "test", "version": "1" });
-            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
+            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = self.capabilities.clone();
             request = request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", method);
-            if let Some(name) = params["name"].as_str() {
+            if let Some(name) = params["name"].as_str().or(params["taskId"].as_str()) {
                 request = request.header("mcp-name", name);
             }
         } else {
-            request = request.header("mcp-protocol-version", "2025-06-18");
+            request = request.header("mcp-protocol-version", self.version);
         }
         let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
         self.routes.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap()

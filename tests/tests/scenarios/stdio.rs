@@ -153,3 +153,62 @@ async fn every_request_of_a_finished_input_is_answered() {
     assert_eq!(answer["result"]["structuredContent"]["status"], "submitted", "{answer}");
     assert_eq!(fake.state.core.truths().len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn native_tasks_of_both_generations_work_over_stdio() {
+    let fake = fake().await;
+    let site = site().server("reports", &fake.url);
+    for modern in [false, true] {
+        let mut agent = Agent::start(site.command(&["mcp"]));
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+        });
+        let with = |mut params: Value| {
+            if modern {
+                params["_meta"] = meta.clone();
+            }
+            params
+        };
+        if modern {
+            let discovered = agent.ask("server/discover", with(json!({}))).await;
+            assert!(
+                discovered["capabilities"]["extensions"]["io.modelcontextprotocol/tasks"].is_object(),
+                "{discovered}"
+            );
+        } else {
+            let server = agent.ask("initialize", initialize()).await;
+            assert!(server["capabilities"]["tasks"]["requests"]["tools"]["call"].is_object(), "{server}");
+            agent.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        }
+        let script = json!({"polls": 1, "result_bytes": 20});
+        let mut call = json!({"name": "reports_submit_report", "arguments": {"script": script}});
+        if !modern {
+            call["task"] = json!({});
+        }
+        let made = agent.ask("tools/call", with(call)).await;
+        let task = if modern { &made } else { &made["task"] };
+        let id = task["taskId"].as_str().unwrap_or_else(|| panic!("no task: {made}")).to_owned();
+        let result = if modern {
+            let listen = json!({"jsonrpc": "2.0", "id": "listen", "method": "subscriptions/listen",
+                "params": with(json!({"notifications": {"taskIds": [id]}}))});
+            agent.send(&listen).await;
+            loop {
+                let line = tokio::time::timeout(Duration::from_secs(30), agent.output.next_line()).await;
+                let told: Value = serde_json::from_str(&line.expect("in time").unwrap().expect("a line")).unwrap();
+                assert_eq!(told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], "listen", "{told}");
+                if told["params"]["status"] == "completed" {
+                    break told["params"]["result"].clone();
+                }
+            }
+        } else {
+            agent.ask("tasks/result", json!({"taskId": id})).await
+        };
+        assert_eq!(result["structuredContent"]["result"], "rrrrrrrrrrrrrrrrrr", "{result}");
+        let got = agent.ask("tasks/get", with(json!({"taskId": id}))).await;
+        assert_eq!((&got["taskId"], &got["status"]), (&json!(id), &json!("completed")), "{got}");
+        drop(agent.input);
+        tokio::time::timeout(Duration::from_secs(20), agent.child.wait()).await.expect("its input is over").unwrap();
+    }
+}
