@@ -83,16 +83,19 @@ pub async fn connect(settings: &Settings) -> Result<Backing> {
 /// Connects and sees to the schema: SQLite is migrated, PostgreSQL must have been (157).
 pub async fn open(settings: &Settings) -> Result<Backing> {
     let backing = connect(settings).await?;
-    match settings.database.backend {
-        Backend::Postgres => {
-            let (known, applied) = backing.store.schema_version().await?;
-            check_schema(known, applied)?;
+    if settings.database.backend != Backend::Postgres {
+        for name in backing.migrate().await? {
+            tracing::info!(migration = name, "applied");
         }
-        Backend::Sqlite | Backend::Memory => {
-            for name in backing.migrate().await? {
-                tracing::info!(migration = name, "applied");
-            }
-        }
+    }
+    let (known, applied) = backing.store.schema_version().await?;
+    check_schema(known, applied)?;
+    if applied > Some(known) {
+        tracing::info!(
+            applied,
+            known,
+            "the schema is of a newer version of this program; that of the next one will do"
+        );
     }
     Ok(backing)
 }

@@ -194,7 +194,11 @@ impl Site {
 
     /// A command on the same configuration, ready to be spawned.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = plain(&self.program, self.path());
+        self.command_of(&self.program, arguments)
+    }
+
+    fn command_of(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = plain(program, self.path());
         command.args(arguments).args(self.files());
         command
     }
@@ -202,6 +206,11 @@ impl Site {
     /// Runs a command on the same configuration to its end.
     pub async fn run(&self, arguments: &[&str]) -> Output {
         finish(self.command(arguments), "").await
+    }
+
+    /// The same by another program, such as another version's.
+    pub async fn run_as(&self, program: &Path, arguments: &[&str]) -> Output {
+        finish(self.command_of(program, arguments), "").await
     }
 
     /// Runs a command without any configuration, in `folder`.
@@ -293,6 +302,18 @@ impl Daemon {
             lives: 0,
             child: None,
         }
+    }
+
+    /// Runs another program, such as another version's.
+    #[must_use]
+    pub fn of(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
+        self
+    }
+
+    /// What it is started as from the next start on.
+    pub fn replace(&mut self, program: &Path) {
+        self.program = program.to_owned();
     }
 
     /// Adds arguments, such as `--role worker`.

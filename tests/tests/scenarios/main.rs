@@ -27,6 +27,7 @@ mod startup;
 mod stdio;
 mod supervisor;
 mod traces;
+mod upgrade;
 
 use mcp_taskd_tests::audit;
 use mcp_taskd_tests::daemon::Site;

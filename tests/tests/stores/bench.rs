@@ -117,13 +117,15 @@ impl Bench {
     /// The names of the statements whose text has this in it.
     pub(crate) fn statements_with(&self, text: &str) -> Vec<&'static str> {
         let statements = self.sql().statements();
-        statements.iter().filter(|(_, sql)| sql.to_uppercase().contains(text)).map(|(name, _)| *name).collect()
+        let with = statements.iter().filter(|statement| statement.text.to_uppercase().contains(text));
+        with.map(|statement| statement.name).collect()
     }
 
     /// A statement's text by its name.
     pub(crate) fn statement(&self, name: &str) -> String {
         let statements = self.sql().statements();
-        statements.iter().find(|(known, _)| *known == name).expect("a statement of this name").1.to_string()
+        let found = statements.iter().find(|statement| statement.name == name);
+        found.expect("a statement of this name").text.to_string()
     }
 }
 

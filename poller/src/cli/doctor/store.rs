@@ -90,7 +90,8 @@ fn schema(version: Result<(i64, Option<i64>), StoreError>, migrates: bool) -> (C
     let check = match version {
         Err(error) => failed("schema", error),
         Ok((known, Some(applied))) if applied >= known => {
-            return (Check::ok("schema", format!("version {applied}")), true);
+            let newer = if applied > known { ", of a newer version of this program" } else { "" };
+            return (Check::ok("schema", format!("version {applied}{newer}")), true);
         }
         Ok((known, applied)) => {
             let applied = applied.map_or("none yet".to_owned(), |applied| format!("version {applied}"));

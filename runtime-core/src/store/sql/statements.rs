@@ -142,6 +142,8 @@ fn expand(template: Template, dialect: Dialect) -> String {
         .replace("{record}", &format!("{TRACKED}, {PAYLOAD}"))
         .replace("{tracked}", TRACKED)
         .replace("{chain}", templates::tokens::CHAIN)
+        .replace("{event}", templates::EVENT)
+        .replace("{key}", templates::keys::KEY)
         .replace("{active}", &active.join(", "));
     for parameter in 1..=9 {
         text = text
