@@ -66,6 +66,8 @@ catalogue! {
     CountTasks, CountDegraded, CountDue, FindQuarantined, CountWorkers, Ping, SchemaVersion, Generation, NextGeneration,
     FindChain, ClaimRefresh, RenewRefresh, ReleaseRefresh, SaveChain, RetainChains,
     InsertKey, FindKey, ListKeys, RevokeKey, TouchKey,
+    SinkPosition, OpenSink, MoveSink, EventsBetween, Enrol, Revive, ClaimDeliveries, SettleDelivery, MendDeliveries,
+    DeliveriesOf, CountDeliveries,
 }
 
 /// The expanded texts of one dialect.
@@ -141,6 +143,7 @@ fn expand(template: Template, dialect: Dialect) -> String {
         .replace("{record}", &format!("{TRACKED}, {PAYLOAD}"))
         .replace("{tracked}", TRACKED)
         .replace("{chain}", templates::tokens::CHAIN)
+        .replace("{enrol}", templates::deliveries::ENROL)
         .replace("{active}", &active.join(", "));
     for parameter in 1..=9 {
         text = text

@@ -1,5 +1,6 @@
 //! The texts of the catalogue's statements.
 
+pub(super) mod deliveries;
 mod keys;
 pub(super) mod tokens;
 mod workers;
@@ -78,6 +79,7 @@ impl Sql {
             .or_else(|| self.of_intents())
             .or_else(|| self.of_tokens())
             .or_else(|| self.of_keys())
+            .or_else(|| self.of_deliveries())
             .unwrap_or_else(|| self.of_queries())
     }
 
