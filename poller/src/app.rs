@@ -150,6 +150,7 @@ impl Process {
             tools: Arc::clone(&runtime.tools),
             live: Arc::clone(&runtime.live),
             personal: Arc::clone(&runtime.personal),
+            subscribers: runtime.subscribers.clone(),
             policy: settings.mcp_tasks.policy(),
             builtin_tools: settings.gateway.builtin_tools,
             guardrail: Arc::new(Guardrail::new(&settings.guardrails)),

@@ -44,10 +44,6 @@ fn shared_key(settings: &Settings, extensions: &Extensions) -> Result<(), Config
 
 /// Refuses what can be configured and is not implemented: it must not be ignored silently.
 pub fn unsupported(settings: &Settings) -> Result<(), ConfigError> {
-    let not_yet = |what: &str| Err(ConfigError(format!("{what} is not supported by this version")));
-    if !settings.webhooks.is_empty() {
-        return not_yet("webhooks");
-    }
     guardrail(settings)
 }
 
