@@ -287,7 +287,7 @@ pub async fn start(
             let identity: delivery::Identity = Arc::new(move || owner.id().filter(|_| owner.is_leased()));
             let options =
                 delivery::Options { identity, clock: Arc::clone(&clock), policy: settings.mcp_tasks.policy() };
-            Some(Delivery::start(subscribers, &options, metrics)?)
+            Some(Delivery::start(subscribers, &options, metrics).await?)
         }
         _ => None,
     };

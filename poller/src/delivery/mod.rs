@@ -104,12 +104,15 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Starts a courier for each sink.
-    pub fn start(
+    /// Starts a courier for each sink. A sink that is new hears of everything from here on.
+    pub async fn start(
         subscribers: &Subscribers,
         options: &Options,
         registry: &prometheus::Registry,
     ) -> anyhow::Result<Self> {
+        for sink in &*subscribers.sinks {
+            subscribers.deliveries.open_sink(&sink.name).await?;
+        }
         Self::start_with(subscribers, options, registry, Arc::new(Http::new()?))
     }
 

@@ -25,6 +25,7 @@ mod startup;
 mod stdio;
 mod supervisor;
 mod traces;
+mod webhooks;
 
 use mcp_taskd_tests::audit;
 use mcp_taskd_tests::daemon::Site;
