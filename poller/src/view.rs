@@ -438,7 +438,7 @@ pub(crate) mod tests {
         let delivered = of(DeliveryState::Delivered, None);
         let status = |deliveries: &[Delivery]| Notification::of(deliveries).status;
         assert_eq!(status(&[]), "none");
-        assert_eq!(status(&[delivered.clone()]), "delivered");
+        assert_eq!(status(std::slice::from_ref(&delivered)), "delivered");
         assert_eq!(status(&[of(DeliveryState::Pending, None), delivered.clone()]), "pending");
         assert_eq!(status(&[delivered.clone(), of(DeliveryState::Retry, Some("w"))]), "claimed");
         assert_eq!(status(&[of(DeliveryState::Retry, None), of(DeliveryState::Pending, Some("w"))]), "retry");

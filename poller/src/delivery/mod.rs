@@ -113,21 +113,21 @@ impl Delivery {
         for sink in &*subscribers.sinks {
             subscribers.deliveries.open_sink(&sink.name).await?;
         }
-        Self::start_with(subscribers, options, registry, Arc::new(Http::new()?))
+        Self::start_with(subscribers, options, registry, &(Arc::new(Http::new()?) as Arc<dyn Post>))
     }
 
     fn start_with(
         subscribers: &Subscribers,
         options: &Options,
         registry: &prometheus::Registry,
-        post: Arc<dyn Post>,
+        post: &Arc<dyn Post>,
     ) -> anyhow::Result<Self> {
         let names: Vec<String> = subscribers.sinks.iter().map(|sink| sink.name.clone()).collect();
         let metrics = Metrics::register(registry, &names)?;
         let (stop, give_up) = (CancellationToken::new(), CancellationToken::new());
         let mut running = JoinSet::new();
         for sink in &*subscribers.sinks {
-            let courier = Courier::new(subscribers, sink, options, &metrics, &post);
+            let courier = Courier::new(subscribers, sink, options, &metrics, post);
             running.spawn(courier.run(stop.clone(), give_up.clone()));
         }
         running.spawn(watch(Arc::clone(&subscribers.deliveries), names, metrics, stop.clone()));

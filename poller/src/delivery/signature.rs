@@ -24,7 +24,8 @@ mod tests {
     #[test]
     fn messages_are_signed_as_the_specification_says() {
         let key = STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
-        let signed = sign(&[key.clone()], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
+        let signed =
+            sign(std::slice::from_ref(&key), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
         assert_eq!(signed, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
         let both = sign(&[b"plain".to_vec(), key], "a", 1, b"{}");
         let parts: Vec<_> = both.split(' ').collect();

@@ -119,7 +119,8 @@ impl Bench {
             policy: Policy::default(),
         };
         let registry = prometheus::Registry::new();
-        Delivery::start_with(&self.subscribers, &options, &registry, self.receiver.clone()).unwrap()
+        let post = Arc::clone(&self.receiver) as Arc<dyn Post>;
+        Delivery::start_with(&self.subscribers, &options, &registry, &post).unwrap()
     }
 
     /// A task that `source` holds; so far it was submitted.

@@ -83,7 +83,7 @@ fn secrets_come_from_a_file_one_a_line_and_are_masked_wherever_settings_are_show
         file.path().display()
     );
     let webhooks = load(&yaml, &[]).unwrap();
-    let secrets: Vec<_> = webhooks[0].secret.iter().map(|secret| secret.expose_secret()).collect();
+    let secrets: Vec<_> = webhooks[0].secret.iter().map(SecretString::expose_secret).collect();
     assert_eq!(secrets, ["hunter2-new", "hunter2-old"]);
     let settings = Settings { webhooks, ..Settings::default() };
     for shown in [settings.json().to_string(), format!("{settings:?}")] {
