@@ -153,6 +153,7 @@ impl Process {
             tools: Arc::clone(&runtime.tools),
             live: Arc::clone(&runtime.live),
             personal: Arc::clone(&runtime.personal),
+            subscribers: runtime.subscribers.clone(),
             policy: settings.mcp_tasks.policy(),
             retention_ms: settings.mcp_tasks.retention_days.map(|days| i64::from(days) * 86_400_000),
             builtin_tools: settings.gateway.builtin_tools,

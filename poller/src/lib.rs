@@ -7,6 +7,7 @@ mod app;
 mod auth;
 mod cli;
 mod daemon;
+mod delivery;
 mod demo;
 mod exit;
 mod gateway;

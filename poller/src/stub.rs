@@ -69,6 +69,7 @@ pub fn daemon(stub: Stub) -> (Daemon, Arc<Stub>) {
         tools: stub.clone(),
         live: live(Source { directory: "nowhere".into(), ..Source::default() }),
         personal: personal(Path::new("nowhere")),
+        subscribers: None,
         policy: Policy::default(),
         retention_ms: Some(30 * 86_400_000),
         builtin_tools: true,

@@ -10,6 +10,7 @@ pub mod family;
 pub mod faulty;
 pub mod freeze;
 pub mod gate;
+pub mod hook;
 pub mod hostile;
 pub mod issuer;
 pub mod pooler;

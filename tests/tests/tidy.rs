@@ -27,7 +27,14 @@ const HOMES: &[(&str, &[&str])] = &[
     ("sqlx", &["runtime-core/src/store/sql"]),
     (
         "reqwest",
-        &["runtime-core/src/upstream", "poller/src/auth/jwt", "poller/src/demo", "poller/src/cli", "poller/src/trace"],
+        &[
+            "runtime-core/src/upstream",
+            "poller/src/auth/jwt",
+            "poller/src/demo",
+            "poller/src/cli",
+            "poller/src/trace",
+            "poller/src/delivery",
+        ],
     ),
     ("opentelemetry", &["poller/src/trace"]),
     ("process_wrap", &["runtime-core/src/upstream"]),

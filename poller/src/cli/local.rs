@@ -14,9 +14,10 @@ use super::source::{NewTask, Target, Use};
 use crate::app::{self, Process};
 use crate::auth::{DEFAULT_ID, KeyView, NewKey, issue};
 use crate::daemon::Daemon;
+use crate::delivery::{Order, ReplayError, Replayed, Subscribers};
 use crate::exit::{Exit, Failure, Result};
 use crate::lifecycle::Shutdown;
-use crate::view;
+use crate::view::{self, Notification};
 use crate::wiring::{Backing, Origins};
 
 const PAGE: u32 = 100;
@@ -26,6 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub struct Local {
     store: SharedStore,
     policy: Policy,
+    subscribers: Option<Subscribers>,
     kind: Kind,
 }
 
@@ -49,10 +51,12 @@ impl Local {
             shutdown.watch_signals(grace).map_err(anyhow::Error::from)?;
             let process = Process::start(&configuration, "cli", purpose == Use::Poll, &shutdown).await?;
             let store = process.store().clone();
-            return Ok(Self { store, policy, kind: Kind::Writes(Box::new(process)) });
+            let subscribers = process.daemon.subscribers.clone();
+            return Ok(Self { store, policy, subscribers, kind: Kind::Writes(Box::new(process)) });
         }
         let backing = app::open(&configuration.settings).await?;
-        Ok(Self { store: backing.store.clone(), policy, kind: Kind::Reads(backing) })
+        let subscribers = backing.subscribers(&configuration.settings)?;
+        Ok(Self { store: backing.store.clone(), policy, subscribers, kind: Kind::Reads(backing) })
     }
 
     fn daemon(&self) -> Result<&Daemon> {
@@ -62,8 +66,12 @@ impl Local {
         }
     }
 
-    fn row(&self, task: &TaskRecord) -> Row {
-        view::raw(&view::operator_detail(task, &self.policy))
+    async fn row(&self, task: &TaskRecord) -> Row {
+        let notification = match &self.subscribers {
+            Some(subscribers) => subscribers.notification(&task.id).await,
+            None => Notification::default(),
+        };
+        view::raw(&view::operator_detail(task, &self.policy, &notification))
     }
 
     pub async fn tasks(&self, filter: &TaskFilter, limit: u32) -> Result<Vec<Row>> {
@@ -90,7 +98,7 @@ impl Local {
             tokio::time::sleep(LOOK_EVERY).await;
             task = self.find(target).await?;
         }
-        Ok(self.row(&task))
+        Ok(self.row(&task).await)
     }
 
     async fn find(&self, target: &Target) -> Result<TaskRecord> {
@@ -110,15 +118,15 @@ impl Local {
             idempotency_key: task.idempotency_key.clone(),
             secrets: Secrets::default(),
         };
-        Ok(self.row(&self.daemon()?.submit(submit).await?.task))
+        Ok(self.row(&self.daemon()?.submit(submit).await?.task).await)
     }
 
     pub async fn cancel(&self, target: &Target) -> Result<Row> {
-        Ok(self.row(&self.daemon()?.tasks.cancel(&access(target), &target.id).await?))
+        Ok(self.row(&self.daemon()?.tasks.cancel(&access(target), &target.id).await?).await)
     }
 
     pub async fn poll_now(&self, target: &Target) -> Result<Row> {
-        Ok(self.row(&self.daemon()?.tasks.poll_now(&access(target), &target.id).await?))
+        Ok(self.row(&self.daemon()?.tasks.poll_now(&access(target), &target.id).await?).await)
     }
 
     pub async fn workers(&self) -> Result<Vec<Row>> {
@@ -139,6 +147,17 @@ impl Local {
             }
         }
         Ok(rows)
+    }
+
+    /// The daemons of the fleet deliver it: this only says that it is due.
+    pub async fn replay(&self, order: &Order) -> Result<Replayed> {
+        let none = || Failure::new(Exit::Config, "no webhooks are configured");
+        let subscribers = self.subscribers.as_ref().ok_or_else(none)?;
+        let now = self.store.workers().await?.now_ms;
+        subscribers.replay(order, now).await.map_err(|error| match error {
+            ReplayError::Store(error) => error.into(),
+            error @ ReplayError::UnknownSink { .. } => Failure::usage(format!("--sink: {error}")),
+        })
     }
 
     /// The register of keys is opened for reading tasks only, since no worker has a part in it.

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::output::Row;
 use super::source::{NewTask, Target};
 use crate::auth::{NewKey, USER_HEADER};
+use crate::delivery::{Order, Replayed};
 use crate::exit::{Exit, Failure, Result};
 
 const PAGE: u32 = 100;
@@ -213,6 +214,27 @@ impl Remote {
             }
         }
         Ok(rows)
+    }
+}
+
+impl Remote {
+    pub async fn replay(&self, order: &Order) -> Result<Replayed> {
+        #[derive(Deserialize)]
+        struct Answer {
+            deliveries: u64,
+            next: Option<i64>,
+        }
+        let body = serde_json::json!({
+            "sink": order.sink,
+            "from": order.from,
+            "to": order.to,
+            "task_id": order.task_id,
+            "user_id": order.user_id,
+            "thread_id": order.thread_id,
+        });
+        let request = self.request(Method::POST, &["api", "events", "replay"], &[])?.json(&body);
+        let Answer { deliveries, next } = self.json(request).await?;
+        Ok(Replayed { deliveries, next })
     }
 }
 

@@ -9,6 +9,7 @@ use super::output::Row;
 use super::remote::Remote;
 use super::{Global, Server};
 use crate::auth::NewKey;
+use crate::delivery::{Order, Replayed};
 use crate::exit::Result;
 
 /// A submit from the command line.
@@ -121,6 +122,14 @@ impl Source {
         match self {
             Self::Store(local) => local.events(after, filter, limit).await,
             Self::Http(remote) => remote.events(after, filter, limit).await,
+        }
+    }
+
+    /// Has events delivered once more; a bounded number of them.
+    pub async fn replay(&self, order: &Order) -> Result<Replayed> {
+        match self {
+            Self::Store(local) => local.replay(order).await,
+            Self::Http(remote) => remote.replay(order).await,
         }
     }
 

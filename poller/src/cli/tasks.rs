@@ -352,7 +352,13 @@ mod tests {
         let policy = mcp_taskd_core::task::Policy::default();
         let mut code = |status| {
             task.tracked.status = status;
-            Summary::of(&crate::view::raw(&crate::view::operator_detail(&task, &policy))).unwrap().code()
+            Summary::of(&crate::view::raw(&crate::view::operator_detail(
+                &task,
+                &policy,
+                &crate::view::Notification::default(),
+            )))
+            .unwrap()
+            .code()
         };
         assert_eq!(code(Status::Completed), Some(0));
         assert_eq!(code(Status::Failed), Some(2));
@@ -365,7 +371,11 @@ mod tests {
         let mut task = crate::view::tests::task("mcp-task-1");
         (task.tracked.status, task.tracked.poll_attempt_count) = (Status::Working, 3);
         task.last_poll_error = Some("no \u{1b}[31manswer".into());
-        let detail = crate::view::raw(&crate::view::operator_detail(&task, &mcp_taskd_core::task::Policy::default()));
+        let detail = crate::view::raw(&crate::view::operator_detail(
+            &task,
+            &mcp_taskd_core::task::Policy::default(),
+            &crate::view::Notification::default(),
+        ));
         let standing = Summary::of(&detail).unwrap().standing();
         assert_eq!(standing, "report working, 3 polls, the last one failed: no  [31manswer");
     }

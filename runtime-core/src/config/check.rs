@@ -1,4 +1,4 @@
-//! What only both files together can get wrong, and what this version cannot do (BEHAVIOURS 31, 140; invariant 10).
+//! What only both files together can get wrong, and what does not exist (BEHAVIOURS 31, 140; invariant 10).
 
 use super::locate::locate;
 use super::place::{Mistake, refusal};
@@ -12,7 +12,7 @@ pub fn check(settings: &Settings, extensions: &Extensions) -> Result<(), ConfigE
     toolsets(settings, extensions, &mut wrong);
     shared_key(settings, extensions, &mut wrong);
     own::check(settings, extensions, &mut wrong);
-    unsupported(settings, &mut wrong);
+    guardrail(settings, &mut wrong);
     if wrong.is_empty() {
         return Ok(());
     }
@@ -54,14 +54,6 @@ fn shared_key(settings: &Settings, extensions: &Extensions, wrong: &mut Vec<Stri
             ));
         }
     }
-}
-
-/// Refuses what can be configured and is not implemented: it must not be ignored silently.
-fn unsupported(settings: &Settings, wrong: &mut Vec<String>) {
-    if !settings.webhooks.is_empty() {
-        wrong.push("webhooks is not supported by this version".to_owned());
-    }
-    guardrail(settings, wrong);
 }
 
 /// Only the allow list exists, under its own name and the reference's (140).

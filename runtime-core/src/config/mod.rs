@@ -27,6 +27,7 @@ mod settings;
 mod source;
 mod transport;
 mod value;
+mod webhooks;
 mod yaml;
 
 pub use auth::{AuthSettings, JwtSettings};
@@ -50,6 +51,7 @@ pub use settings::{
 };
 pub use source::{Content, Signature, Source};
 pub use transport::{is_reserved as is_reserved_header, legal as is_legal_header_value};
+pub use webhooks::Webhook;
 
 /// A configuration that cannot be used; the message names the file and key, and never a secret's value (exit 78).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -34,7 +34,7 @@ use tokio::sync::watch;
 pub use crate::config::Secrets;
 pub use connections::{Connected, Connections, NotConnected};
 pub use factory::{Factory, Layer, Options, Upstreams, build};
-pub use http::{BODY_MAX_BYTES, Reach};
+pub use http::{BODY_MAX_BYTES, Reach, cause, retry_after};
 pub use metrics::Metrics;
 pub use stdio::guard;
 

@@ -28,6 +28,7 @@ mod stdio;
 mod supervisor;
 mod traces;
 mod upgrade;
+mod webhooks;
 
 use mcp_taskd_tests::audit;
 use mcp_taskd_tests::daemon::Site;

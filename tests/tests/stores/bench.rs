@@ -6,8 +6,8 @@ use mcp_taskd_core::clock::SystemClock;
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
 use mcp_taskd_core::store::{
-    ClaimOrder, EventRecord, Inserted, NewHandle, NewIntent, Recorded, SharedStore, TaskFilter, TaskWrite, WorkerId,
-    WorkerInfo,
+    ClaimOrder, Deliveries, EventRecord, Inserted, NewHandle, NewIntent, Recorded, SharedStore, TaskFilter, TaskWrite,
+    WorkerId, WorkerInfo,
 };
 use mcp_taskd_core::task::{Binding, Change, Snapshot, Status, TaskRecord, Toolset, Tracked, transition};
 use mcp_taskd_tests::pooler;
@@ -21,6 +21,7 @@ pub(crate) const FAR: i64 = T0 * 1_000;
 /// A fresh store of one kind.
 pub(crate) struct Bench {
     pub(crate) store: SharedStore,
+    pub(crate) deliveries: Arc<dyn Deliveries>,
     /// The same store, where it is a SQL one.
     pub(crate) sql: Option<SqlStore>,
     pub(crate) database: Option<TestDatabase>,
@@ -30,21 +31,33 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) async fn memory() -> Self {
         let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
-        std::future::ready(Self { store, sql: None, database: None, directory: None }).await
+        std::future::ready(Self { deliveries: store.clone(), store, sql: None, database: None, directory: None }).await
     }
 
     pub(crate) async fn sqlite() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let sql = SqlStore::connect_sqlite(directory.path().join("tasks.db")).await.expect("connects");
         sql.migrate().await.expect("migrates");
-        Self { store: Arc::new(sql.clone()), sql: Some(sql), database: None, directory: Some(directory) }
+        Self {
+            store: Arc::new(sql.clone()),
+            deliveries: Arc::new(sql.clone()),
+            sql: Some(sql),
+            database: None,
+            directory: Some(directory),
+        }
     }
 
     pub(crate) async fn postgres() -> Self {
         let database = postgres::database().await;
         let sql = SqlStore::connect_postgres(database.url(), 16).await.expect("connects");
         sql.migrate().await.expect("migrates");
-        Self { store: Arc::new(sql.clone()), sql: Some(sql), database: Some(database), directory: None }
+        Self {
+            store: Arc::new(sql.clone()),
+            deliveries: Arc::new(sql.clone()),
+            sql: Some(sql),
+            database: Some(database),
+            directory: None,
+        }
     }
 
     /// PostgreSQL behind a pooler; `None` where there is no pooler.
@@ -53,7 +66,13 @@ impl Bench {
         let database = postgres::database().await;
         let sql = SqlStore::connect_postgres(&pooler.url(database.name()), 16).await.expect("connects");
         sql.migrate().await.expect("migrates");
-        Some(Self { store: Arc::new(sql.clone()), sql: Some(sql), database: Some(database), directory: None })
+        Some(Self {
+            store: Arc::new(sql.clone()),
+            deliveries: Arc::new(sql.clone()),
+            sql: Some(sql),
+            database: Some(database),
+            directory: None,
+        })
     }
 
     /// A live worker.

@@ -6,6 +6,7 @@ mod bench;
 mod cancel;
 mod claims;
 mod corrupt;
+mod deliveries;
 mod figures;
 mod intents;
 mod keys;

@@ -3,6 +3,7 @@
 mod bundle;
 mod servers;
 mod store;
+mod webhooks;
 
 use clap::Args;
 use serde::Serialize;
@@ -99,6 +100,7 @@ pub async fn run(global: &Global, doctor: Doctor) -> Result<u8> {
             findings.checks.extend(store.checks);
             findings.store = store.said;
             findings.checks.extend(servers);
+            findings.checks.extend(store.webhooks);
         }
     }
     if doctor.bundle {

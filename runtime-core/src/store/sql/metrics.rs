@@ -151,6 +151,17 @@ fn operation(sql: Sql) -> &'static str {
         Sql::TasksOfThread | Sql::TasksOfUser | Sql::TasksInStatus | Sql::TasksActive | Sql::Tasks => "list_tasks",
         Sql::EventsOfTask | Sql::EventsOfThread | Sql::EventsOfUser | Sql::Events => "list_events",
         Sql::News => "news",
+        Sql::SinkPosition
+        | Sql::OpenSink
+        | Sql::MoveSink
+        | Sql::EventsBetween
+        | Sql::Enrol
+        | Sql::Revive
+        | Sql::ClaimDeliveries
+        | Sql::SettleDelivery
+        | Sql::MendDeliveries
+        | Sql::DeliveriesOf
+        | Sql::CountDeliveries => "deliver",
         Sql::CountTasks
         | Sql::CountDegraded
         | Sql::CountDue

@@ -32,7 +32,8 @@ const MIGRATIONS: &[Migration] = &[
     migration!(2, "0002_shared_state"),
     migration!(3, "0003_oauth_tokens"),
     migration!(4, "0004_api_keys"),
-    migration!(8, "0008_claim_by_server"),
+    migration!(5, "0005_event_deliveries"),
+    migration!(6, "0006_claim_by_server"),
 ];
 
 /// Any number that no other program takes for its lock in the same database: "mcp-task" in ASCII.

@@ -1,5 +1,6 @@
 //! One store over two SQL engines: SQLite and PostgreSQL.
 
+mod deliveries;
 mod engine;
 mod input;
 mod intents;

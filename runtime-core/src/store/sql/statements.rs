@@ -66,6 +66,8 @@ catalogue! {
     CountTasks, CountDegraded, CountDue, FindQuarantined, CountWorkers, Ping, SchemaVersion, Generation, NextGeneration,
     FindChain, ClaimRefresh, RenewRefresh, ReleaseRefresh, SaveChain, RetainChains,
     InsertKey, FindKey, ListKeys, RevokeKey, TouchKey,
+    SinkPosition, OpenSink, MoveSink, EventsBetween, Enrol, Revive, ClaimDeliveries, SettleDelivery, MendDeliveries,
+    DeliveriesOf, CountDeliveries,
 }
 
 /// The expanded texts of one dialect.
@@ -144,6 +146,7 @@ fn expand(template: Template, dialect: Dialect) -> String {
         .replace("{chain}", templates::tokens::CHAIN)
         .replace("{event}", templates::EVENT)
         .replace("{key}", templates::keys::KEY)
+        .replace("{enrol}", templates::deliveries::ENROL)
         .replace("{active}", &active.join(", "));
     for parameter in 1..=9 {
         text = text

@@ -1,6 +1,7 @@
 //! The texts of the catalogue's statements.
 
 mod claims;
+pub(super) mod deliveries;
 pub(super) mod keys;
 pub(super) mod tokens;
 mod workers;
@@ -86,6 +87,7 @@ impl Sql {
             .or_else(|| self.of_intents())
             .or_else(|| self.of_tokens())
             .or_else(|| self.of_keys())
+            .or_else(|| self.of_deliveries())
             .unwrap_or_else(|| self.of_queries())
     }
 

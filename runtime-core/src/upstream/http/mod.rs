@@ -28,7 +28,7 @@ use session::Session;
 pub(super) use target::Target;
 pub use wire::BODY_MAX_BYTES;
 use wire::Failure;
-pub(super) use wire::{cause, retry_after};
+pub use wire::{cause, retry_after};
 
 use super::changes::Changes;
 use super::flight::Flight;
