@@ -114,8 +114,7 @@ def asks(native: Native, name: str) -> None:
 
 
 def killed(native: Native, name: str) -> None:
-    task = native.daemon.submit(name, seconds=5)
-    native.daemon.wait(name, task, {"working"})
+    task = native.daemon.submit(name, seconds=3)
     assert native.daemon.process is not None
     native.daemon.process.kill()
     native.daemon.process.wait()
