@@ -313,7 +313,7 @@ impl Daemon {
 
     /// What it is started as from the next start on.
     pub fn replace(&mut self, program: &Path) {
-        self.program = program.to_owned();
+        program.clone_into(&mut self.program);
     }
 
     /// Adds arguments, such as `--role worker`.

@@ -9,7 +9,6 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, Column as _, Connection as _, Executor as _, SqlSafeStr as _, Statement as _};
 
 /// A database with nothing in it but what a test puts there.
-#[expect(clippy::large_enum_variant, reason = "a test has one of them")]
 pub(crate) enum Raw {
     Sqlite { connection: SqliteConnection, _directory: tempfile::TempDir },
     Postgres { connection: PgConnection, _database: TestDatabase },
