@@ -112,7 +112,7 @@ impl Bench {
         Self { store, clock, receiver: Arc::default(), subscribers, sequence: 0.into() }
     }
 
-    fn courier(&self, worker: &'static str) -> Delivery {
+    fn courier(&self, worker: &'static str) -> Couriers {
         let options = Options {
             identity: Arc::new(move || Some(worker.into())),
             clock: self.clock.clone(),
@@ -120,7 +120,7 @@ impl Bench {
         };
         let registry = prometheus::Registry::new();
         let post = Arc::clone(&self.receiver) as Arc<dyn Post>;
-        Delivery::start_with(&self.subscribers, &options, &registry, &post).unwrap()
+        Couriers::start_with(&self.subscribers, &options, &registry, &post).unwrap()
     }
 
     /// A task that `source` holds; so far it was submitted.
@@ -286,6 +286,7 @@ async fn a_sink_that_hangs_delays_no_other_29() {
         }
     });
     told.await.expect("the other sink has them all");
+    tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(bench.receiver.got("dead").len(), 8, "a bound of its own");
     courier.drain(Duration::from_secs(1)).await;
 }
