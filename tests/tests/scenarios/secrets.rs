@@ -85,7 +85,7 @@ fn secretive(hostile: &Hostile, gate: &Gate) -> Site {
         .interceptor(json!({"name": "gate", "url": gate_url}))
         .set(
             "webhooks",
-            json!([{"url": gate_url + "?key=hunter2-hook-parameter", "secret": ["hunter2-hook", "$HEADER_KEY"]}]),
+            json!([{"url": gate_url + "?key=hunter2-hook-parameter", "secret": ["hunter2-hook", "hunter2-older-hook"]}]),
         )
 }
 
