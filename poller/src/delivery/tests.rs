@@ -367,3 +367,21 @@ async fn a_real_receiver_gets_a_signed_post_and_its_answer_is_read_within_bounds
     let at: i64 = request.split("webhook-timestamp: ").nth(1).unwrap().split('\r').next().unwrap().parse().unwrap();
     assert!((SystemClock.now_ms() / 1_000 - at).abs() < 60);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_is_committed_behind_a_later_one_is_delivered_too() {
+    let bench = Bench::new(&["hook"]).await;
+    let courier = bench.courier("a");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (mut slow, mut quick) = (bench.task().await, bench.task().await);
+    bench.becomes(&mut slow, Status::Completed).await;
+    // Its transaction has the earlier sequence, and is not committed yet.
+    let late = bench.store.tamper(|tables| tables.events.pop()).unwrap();
+    bench.becomes(&mut quick, Status::Completed).await;
+    bench.until(&quick.id, "hook", DeliveryState::Delivered).await;
+    assert_eq!(bench.store.deliveries_of(&slow.id).await.unwrap(), [], "nobody can know of it");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    bench.store.tamper(|tables| tables.events.insert(tables.events.len() - 1, late));
+    bench.until(&slow.id, "hook", DeliveryState::Delivered).await;
+    courier.drain(Duration::from_secs(1)).await;
+}
