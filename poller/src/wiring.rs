@@ -25,7 +25,7 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use crate::daemon::{Tasks, Tools};
-use crate::delivery::{self, Delivery, Subscribers};
+use crate::delivery::{self, Couriers, Subscribers};
 use crate::exit::{Failure, Result};
 use crate::health::{Lease, Pulse};
 use crate::trace::Tracing;
@@ -227,7 +227,7 @@ pub struct Runtime {
     /// Whether the worker's lease is certain.
     pub lease: Option<Lease>,
     core: runtime::Runtime,
-    delivery: Option<Delivery>,
+    couriers: Option<Couriers>,
     tracing: Option<Tracing>,
     grace: Duration,
 }
@@ -280,14 +280,14 @@ pub async fn start(
     let leased = worker.clone();
     let clock = worker.clock();
     let subscribers = backing.subscribers(settings)?;
-    let delivery = match &subscribers {
+    let couriers = match &subscribers {
         // Who only serves leaves deliveries to those who poll.
         Some(subscribers) if polls => {
             let owner = worker.clone();
             let identity: delivery::Identity = Arc::new(move || owner.id().filter(|_| owner.is_leased()));
             let options =
                 delivery::Options { identity, clock: Arc::clone(&clock), policy: settings.mcp_tasks.policy() };
-            Some(Delivery::start(subscribers, &options, metrics).await?)
+            Some(Couriers::start(subscribers, &options, metrics).await?)
         }
         _ => None,
     };
@@ -302,7 +302,7 @@ pub async fn start(
         pulse: Some(Box::new(move || worker.since_beat())),
         lease: Some(Box::new(move || leased.is_leased())),
         core,
-        delivery,
+        couriers,
         tracing,
         grace,
     })
@@ -312,9 +312,9 @@ impl Runtime {
     /// Drains: ends deliveries, releases what is held, waits for open submits, marks the worker dead, ends upstream sessions.
     pub async fn drain(self) {
         let started = tokio::time::Instant::now();
-        if let Some(delivery) = self.delivery {
+        if let Some(couriers) = self.couriers {
             // First, while the worker is alive: what it has under way is its own.
-            delivery.drain((self.grace / 2).min(DELIVERIES)).await;
+            couriers.drain((self.grace / 2).min(DELIVERIES)).await;
         }
         self.core.shutdown(self.grace.saturating_sub(started.elapsed())).await;
         tokio::join!(self.live.close(), self.personal.close());

@@ -203,7 +203,7 @@ pub enum TasksCommand {
 pub enum EventsCommand {
     /// Events, oldest first
     List(events::List),
-    /// Sends events once more, one JSON object a line, to whoever lost its place
+    /// Sends events once more, one JSON object a line, to whoever lost its place; or to a webhook
     Replay(events::Replay),
 }
 

@@ -19,6 +19,7 @@ use super::pace::Pace;
 use super::post::Post;
 use super::reader::Reader;
 use super::sink::Sink;
+use super::verdict::Outcome;
 use super::{Options, Subscribers};
 
 /// Events that are read by one statement.
@@ -185,7 +186,9 @@ impl Courier {
             Ok((id, Ended { task_id, outcome, left, took })) => {
                 self.under_way.remove(&id);
                 self.metrics.note(sink, outcome, left, took);
-                self.pace.note(outcome.is_answered(), Instant::now());
+                if outcome != Outcome::Stale {
+                    self.pace.note(outcome.is_answered(), Instant::now());
+                }
                 match left {
                     Some(DeliveryState::DeadLetter) => {
                         tracing::warn!(sink, task.id = %task_id, "an event was given up");

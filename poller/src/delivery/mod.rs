@@ -97,13 +97,13 @@ pub struct Options {
 
 /// The running couriers.
 #[derive(Debug)]
-pub struct Delivery {
+pub struct Couriers {
     stop: CancellationToken,
     give_up: CancellationToken,
     running: JoinSet<()>,
 }
 
-impl Delivery {
+impl Couriers {
     /// Starts a courier for each sink. A sink that is new hears of everything from here on.
     pub async fn start(
         subscribers: &Subscribers,

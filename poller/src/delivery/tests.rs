@@ -112,7 +112,7 @@ impl Bench {
         Self { store, clock, receiver: Arc::default(), subscribers, sequence: 0.into() }
     }
 
-    fn courier(&self, worker: &'static str) -> Delivery {
+    fn courier(&self, worker: &'static str) -> Couriers {
         let options = Options {
             identity: Arc::new(move || Some(worker.into())),
             clock: self.clock.clone(),
@@ -120,7 +120,7 @@ impl Bench {
         };
         let registry = prometheus::Registry::new();
         let post = Arc::clone(&self.receiver) as Arc<dyn Post>;
-        Delivery::start_with(&self.subscribers, &options, &registry, &post).unwrap()
+        Couriers::start_with(&self.subscribers, &options, &registry, &post).unwrap()
     }
 
     /// A task that `source` holds; so far it was submitted.
@@ -286,6 +286,7 @@ async fn a_sink_that_hangs_delays_no_other_29() {
         }
     });
     told.await.expect("the other sink has them all");
+    tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(bench.receiver.got("dead").len(), 8, "a bound of its own");
     courier.drain(Duration::from_secs(1)).await;
 }
@@ -365,4 +366,22 @@ async fn a_real_receiver_gets_a_signed_post_and_its_answer_is_read_within_bounds
     }
     let at: i64 = request.split("webhook-timestamp: ").nth(1).unwrap().split('\r').next().unwrap().parse().unwrap();
     assert!((SystemClock.now_ms() / 1_000 - at).abs() < 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_is_committed_behind_a_later_one_is_delivered_too() {
+    let bench = Bench::new(&["hook"]).await;
+    let courier = bench.courier("a");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (mut slow, mut quick) = (bench.task().await, bench.task().await);
+    bench.becomes(&mut slow, Status::Completed).await;
+    // Its transaction has the earlier sequence, and is not committed yet.
+    let late = bench.store.tamper(|tables| tables.events.pop()).unwrap();
+    bench.becomes(&mut quick, Status::Completed).await;
+    bench.until(&quick.id, "hook", DeliveryState::Delivered).await;
+    assert_eq!(bench.store.deliveries_of(&slow.id).await.unwrap(), [], "nobody can know of it");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    bench.store.tamper(|tables| tables.events.insert(tables.events.len() - 1, late));
+    bench.until(&slow.id, "hook", DeliveryState::Delivered).await;
+    courier.drain(Duration::from_secs(1)).await;
 }

@@ -66,7 +66,7 @@ impl Outcome {
 
     /// Whether the sink did what a sink does.
     pub(super) const fn is_answered(self) -> bool {
-        matches!(self, Self::Delivered | Self::Busy | Self::Gone | Self::Stale)
+        matches!(self, Self::Delivered | Self::Busy | Self::Gone)
     }
 }
 

@@ -84,9 +84,7 @@ pub(super) fn read(nodes: Vec<Node>, origin: &Origin) -> Result<Value, Mistake> 
         let entry = Entry { path: format!("webhooks[{index}]"), origin: at }.read(node.value)?;
         let twin = entries.iter().position(|other| other["name"] == entry["name"]);
         if let Some(twin) = twin {
-            let name = entry["name"].as_str().unwrap_or_default();
-            let what =
-                format!("webhooks[{index}] has the name of webhooks[{twin}], {name}: give each a name of its own");
+            let what = format!("webhooks[{index}] has the name of webhooks[{twin}]: give each a name of its own");
             return Err(origin.at(Place::from(node.referenced)).mistake(what));
         }
         entries.push(entry);
@@ -225,7 +223,8 @@ impl Entry {
             if !kinds.contains(&kind.as_str()) {
                 let at = self.origin.at(Place::from(node.referenced));
                 let hint = hint(&kind, kinds, usize::MAX);
-                return Err(at.mistake(format!("{}.events: there is no kind {kind}{hint}", self.path)));
+                // What was given may be a variable's value.
+                return Err(at.mistake(format!("{}.events names a kind that there is not{hint}", self.path)));
             }
             if !events.iter().any(|known| *known == kind) {
                 events.push(kind.into());

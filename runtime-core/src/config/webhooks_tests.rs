@@ -1,3 +1,5 @@
+//! What a list of webhooks may say, and what is said of it when it may not.
+
 use secrecy::ExposeSecret as _;
 
 use super::super::{Environment, LoadOptions, Settings};
@@ -49,9 +51,10 @@ fn mistakes_name_key_and_place_and_never_a_secret_37() {
     for (yaml, named) in [
         (
             entry("events: [input_require]"),
-            "line 4, column 12: webhooks[0].events: there is no kind input_require; did you mean input_required?",
+            "line 4, column 12: webhooks[0].events names a kind that there is not; did you mean input_required?",
         ),
         (entry("event: [working]"), "line 4, column 3: webhooks[0].event is an unknown key; did you mean events?"),
+        (entry("events: [hunter2]"), "webhooks[0].events names a kind that there is not"),
         (entry("events: []"), "webhooks[0].events must name at least one"),
         (entry("events: working"), "webhooks[0].events must be a list"),
         (entry("users: []"), "webhooks[0].users must be a list of user ids"),

@@ -222,7 +222,7 @@ async fn a_kind_that_does_not_exist_is_refused_with_its_place_and_the_nearest_on
     let output = hooked(site(), &[wrong]).run(&["check-config"]).await;
     assert_eq!(output.code, Some(78));
     assert!(
-        output.stderr.contains("webhooks[0].events: there is no kind complete; did you mean completed?"),
+        output.stderr.contains("webhooks[0].events names a kind that there is not; did you mean completed?"),
         "{}",
         output.stderr
     );
