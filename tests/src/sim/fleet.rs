@@ -267,12 +267,9 @@ fn config(index: usize, idempotent: bool) -> ServerConfig {
     let mut config = ServerConfig::new(&server_name(index), transport);
     config.tool_call_timeout = Some(CALL_DEADLINE);
     config.toolsets = vec![Toolset {
-        name: "report".into(),
-        submit_tool: "submit".into(),
-        status_tool: "status".into(),
-        cancel_tool: "cancel".into(),
         input_tool: Some("input".into()),
         idempotent_submit: idempotent,
+        ..Toolset::new("report", "submit", "status", "cancel")
     }];
     config
 }

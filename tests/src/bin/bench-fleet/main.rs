@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use mcp_taskd_core::store::SharedStore;
 use mcp_taskd_core::store::sql::SqlStore;
-use mcp_taskd_core::task::{Binding, Toolset};
+use mcp_taskd_tests::bench::program::measure;
 use mcp_taskd_tests::postgres::{self, TestDatabase};
 
 const USAGE: &str = "bench-fleet [takeover|notify] [--store postgres|sqlite] [--tasks N] [--rounds N] [--seconds N]";
@@ -29,23 +29,7 @@ struct Plan {
 }
 
 fn main() -> ExitCode {
-    let plan = match plan(std::env::args().skip(1)) {
-        Ok(plan) => plan,
-        Err(error) => {
-            eprintln!("{error:#}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let met = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(all(plan)));
-    match met {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    measure(USAGE, plan(std::env::args().skip(1)), all)
 }
 
 fn plan(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Plan> {
@@ -66,9 +50,6 @@ fn plan(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Plan> {
 
 /// Whether every target was met.
 async fn all(plan: Plan) -> anyhow::Result<bool> {
-    if cfg!(debug_assertions) {
-        println!("This is a debug build; its figures say nothing.");
-    }
     let wants = |what: &str| plan.only.as_ref().is_none_or(|only| only == what);
     let on = |store: &str| plan.store.as_ref().is_none_or(|only| only == store);
     let mut met = true;
@@ -122,17 +103,4 @@ impl Place {
     fn file(&self, folder: &tempfile::TempDir) -> std::path::PathBuf {
         folder.path().join(format!("{}.db", self.name()))
     }
-}
-
-/// The toolset of all tasks.
-fn binding() -> Binding {
-    let toolset = Toolset {
-        name: "report".into(),
-        submit_tool: "submit".into(),
-        status_tool: "status".into(),
-        cancel_tool: "cancel".into(),
-        input_tool: None,
-        idempotent_submit: false,
-    };
-    Binding { server_name: "server".into(), driver: "tools".into(), toolset }
 }

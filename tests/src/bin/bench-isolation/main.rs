@@ -8,6 +8,7 @@ mod server;
 
 use std::process::ExitCode;
 
+use mcp_taskd_tests::bench::program::{measure, run};
 use mcp_taskd_tests::bench::report::Report;
 use scenario::Plan;
 
@@ -22,29 +23,7 @@ fn main() -> ExitCode {
         Some("server") => return run(server::run()),
         _ => {}
     }
-    match plan(std::env::args().skip(1)) {
-        Ok(plan) => run(all(plan)),
-        Err(error) => {
-            eprintln!("{error:#}\n{USAGE}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-fn run(what: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
-    // Every client asks for a provider, though nothing here is encrypted. One that is there already does as well.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let code = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
-        let code = runtime.block_on(what);
-        // A read of standard input cannot be interrupted.
-        runtime.shutdown_background();
-        code
-    });
-    code.unwrap_or_else(|error| {
-        eprintln!("{error:#}");
-        ExitCode::FAILURE
-    })
+    measure(USAGE, plan(std::env::args().skip(1)), all)
 }
 
 fn plan(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Plan> {
@@ -64,11 +43,8 @@ fn plan(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-async fn all(plan: Plan) -> anyhow::Result<ExitCode> {
-    if cfg!(debug_assertions) {
-        println!("This is a debug build; its figures say nothing.");
-    }
+async fn all(plan: Plan) -> anyhow::Result<bool> {
     let mut report = Report::default();
     scenario::run(&plan, &mut report).await?;
-    Ok(if report.finish() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(report.finish())
 }
