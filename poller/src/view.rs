@@ -340,35 +340,19 @@ pub(crate) mod tests {
 
     /// A task to show in tests.
     pub(crate) fn task(id: &str) -> TaskRecord {
+        let toolset = Toolset::new("report", "start_report", "report_status", "report_cancel");
+        let binding = Binding { server_name: "reports".into(), driver: "tools".into(), toolset };
         TaskRecord {
             tracked: Tracked {
-                id: id.into(),
-                user_id: "ada".into(),
-                thread_id: "t1".into(),
-                binding: Arc::new(Binding {
-                    server_name: "reports".into(),
-                    driver: "tools".into(),
-                    toolset: Toolset {
-                        name: "report".into(),
-                        submit_tool: "start_report".into(),
-                        status_tool: "report_status".into(),
-                        cancel_tool: "report_cancel".into(),
-                        input_tool: None,
-                        idempotent_submit: false,
-                    },
-                }),
                 remote_task_id: Some("remote-secret".into()),
                 status: Status::Working,
-                digest: None,
-                event_fingerprint: None,
                 next_due_at: 1_800_000_005_000,
                 poll_attempt_count: 4,
                 consecutive_poll_error_count: 3,
                 last_polled_at: Some(1_800_000_000_123),
-                cancel_requested_at: None,
-                cancel_attempt_count: 0,
                 lease_epoch: 7,
                 created_at: 1_800_000_000_000,
+                ..Tracked::new(id, "ada", "t1", Arc::new(binding))
             },
             run_id: None,
             tool_call_id: None,

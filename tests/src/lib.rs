@@ -16,6 +16,7 @@ pub mod issuer;
 pub mod pooler;
 pub mod postgres;
 pub mod proxy;
+pub mod rows;
 pub mod scripted;
 pub mod sim;
 pub mod wait;

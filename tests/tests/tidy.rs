@@ -185,3 +185,22 @@ fn every_failure_of_the_catalogue_names_tests_that_exist() {
     }
     assert_eq!(rows, 42);
 }
+
+/// The code map of `docs/ARCHITECTURE.md` leads to what is there.
+#[test]
+fn every_place_on_the_code_map_exists() {
+    let page = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).expect("the page");
+    let map = page.split("\n## ").find(|section| section.starts_with("Code map\n")).expect("the map");
+    let cells = map.lines().filter_map(|row| row.strip_prefix("| `")?.split('`').next());
+    let places: Vec<String> = cells
+        .flat_map(|cell| match cell.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?))) {
+            Some((before, (names, after))) => {
+                names.split(',').map(|name| format!("{before}{name}{after}")).collect::<Vec<_>>()
+            }
+            None => vec![cell.to_owned()],
+        })
+        .collect();
+    assert!(places.len() > 40, "{places:?}");
+    let gone: Vec<_> = places.iter().filter(|place| !root().join(place).exists()).collect();
+    assert!(gone.is_empty(), "{gone:?}");
+}

@@ -10,14 +10,7 @@ fn server(name: &str) -> Server {
 }
 
 fn with_tasks(name: &str) -> Server {
-    let toolset = Toolset {
-        name: "report".into(),
-        submit_tool: "submit".into(),
-        status_tool: "status".into(),
-        cancel_tool: "cancel".into(),
-        input_tool: Some("input".into()),
-        idempotent_submit: false,
-    };
+    let toolset = Toolset { input_tool: Some("input".into()), ..Toolset::new("report", "submit", "status", "cancel") };
     Server { toolsets: vec![Arc::new(toolset)], ..server(name) }
 }
 

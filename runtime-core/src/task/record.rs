@@ -25,6 +25,18 @@ pub struct Toolset {
 }
 
 impl Toolset {
+    /// A toolset that takes no input, and whose submits are not repeated.
+    pub fn new(name: &str, submit_tool: &str, status_tool: &str, cancel_tool: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            submit_tool: submit_tool.to_owned(),
+            status_tool: status_tool.to_owned(),
+            cancel_tool: cancel_tool.to_owned(),
+            input_tool: None,
+            idempotent_submit: false,
+        }
+    }
+
     /// The driver of ordinary tools.
     pub const TOOLS: &'static str = "tools";
     /// The driver of MCP's own tasks.
@@ -96,6 +108,28 @@ pub struct Tracked {
 }
 
 impl Tracked {
+    /// A task that nothing has happened to: `submitting`, at epoch 1, created and due at the epoch's beginning.
+    pub fn new(id: &str, user_id: &str, thread_id: &str, binding: Arc<Binding>) -> Self {
+        Self {
+            id: id.into(),
+            user_id: user_id.into(),
+            thread_id: thread_id.into(),
+            binding,
+            remote_task_id: None,
+            status: Status::Submitting,
+            digest: None,
+            event_fingerprint: None,
+            next_due_at: 0,
+            poll_attempt_count: 0,
+            consecutive_poll_error_count: 0,
+            last_polled_at: None,
+            cancel_requested_at: None,
+            cancel_attempt_count: 0,
+            lease_epoch: 1,
+            created_at: 0,
+        }
+    }
+
     /// Whether tracking counts as degraded (47).
     pub fn degraded(&self, policy: &super::Policy) -> bool {
         self.consecutive_poll_error_count >= policy.degraded_after

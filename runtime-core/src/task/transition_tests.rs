@@ -12,34 +12,12 @@ fn policy() -> Policy {
 }
 
 fn tracked() -> Tracked {
+    let toolset = Toolset::new("report", "submit", "status", "cancel");
+    let binding = Binding { server_name: "s".into(), driver: "tools".into(), toolset };
     Tracked {
-        id: "mcp-task-1".into(),
-        user_id: "u".into(),
-        thread_id: "t".into(),
-        binding: Arc::new(Binding {
-            server_name: "s".into(),
-            driver: "tools".into(),
-            toolset: Toolset {
-                name: "report".into(),
-                submit_tool: "submit".into(),
-                status_tool: "status".into(),
-                cancel_tool: "cancel".into(),
-                input_tool: None,
-                idempotent_submit: false,
-            },
-        }),
         remote_task_id: Some("r".into()),
         status: Status::Submitted,
-        digest: None,
-        event_fingerprint: None,
-        next_due_at: 0,
-        poll_attempt_count: 0,
-        consecutive_poll_error_count: 0,
-        last_polled_at: None,
-        cancel_requested_at: None,
-        cancel_attempt_count: 0,
-        lease_epoch: 1,
-        created_at: 0,
+        ..Tracked::new("mcp-task-1", "u", "t", Arc::new(binding))
     }
 }
 

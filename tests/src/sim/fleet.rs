@@ -268,12 +268,9 @@ fn config(index: usize, plan: &ServerPlan) -> ServerConfig {
     config.tool_call_timeout = Some(CALL_DEADLINE);
     let tool = |name: &str| if plan.native { String::new() } else { name.to_owned() };
     config.toolsets = vec![Toolset {
-        name: "report".into(),
-        submit_tool: "submit".into(),
-        status_tool: tool("status"),
-        cancel_tool: tool("cancel"),
         input_tool: Some(tool("input")).filter(|tool| !tool.is_empty()),
         idempotent_submit: plan.idempotent,
+        ..Toolset::new("report", "submit", &tool("status"), &tool("cancel"))
     }];
     config
 }

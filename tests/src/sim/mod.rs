@@ -5,7 +5,7 @@
 //! call; [`shrink`] leaves out whatever a failure does not need.
 
 mod callers;
-mod clock;
+pub mod clock;
 mod fleet;
 mod history;
 mod life;

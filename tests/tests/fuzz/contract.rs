@@ -126,31 +126,11 @@ fn said_twice_is_written_once(snapshot: &Snapshot) {
 }
 
 fn task() -> Tracked {
-    let tool = || "t".to_owned();
-    let toolset = Toolset {
-        name: tool(),
-        submit_tool: tool(),
-        status_tool: tool(),
-        cancel_tool: tool(),
-        input_tool: None,
-        idempotent_submit: false,
-    };
+    let toolset = Toolset::new("t", "t", "t", "t");
+    let binding = Binding { server_name: "s".into(), driver: "tools".into(), toolset };
     Tracked {
-        id: "mcp-task-1".into(),
-        user_id: "u".into(),
-        thread_id: "t".into(),
-        binding: Arc::new(Binding { server_name: "s".into(), driver: "tools".into(), toolset }),
         remote_task_id: Some("r-1".into()),
         status: Status::Submitted,
-        digest: None,
-        event_fingerprint: None,
-        next_due_at: 0,
-        poll_attempt_count: 0,
-        consecutive_poll_error_count: 0,
-        last_polled_at: None,
-        cancel_requested_at: None,
-        cancel_attempt_count: 0,
-        lease_epoch: 1,
-        created_at: 0,
+        ..Tracked::new("mcp-task-1", "u", "t", Arc::new(binding))
     }
 }

@@ -7,11 +7,12 @@ use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
 use mcp_taskd_core::store::{
     ClaimOrder, Deliveries, EventRecord, Inserted, NewHandle, NewIntent, Recorded, SharedStore, TaskFilter, TaskWrite,
-    WorkerId, WorkerInfo,
+    WorkerId,
 };
 use mcp_taskd_core::task::{Binding, Change, Snapshot, Status, TaskRecord, Toolset, Tracked, transition};
-use mcp_taskd_tests::pooler;
 use mcp_taskd_tests::postgres::{self, TestDatabase};
+pub(crate) use mcp_taskd_tests::rows::worker as info;
+use mcp_taskd_tests::{pooler, rows};
 
 /// When everything happens, unless a test says otherwise.
 pub(crate) const T0: i64 = 1_000_000;
@@ -148,47 +149,24 @@ impl Bench {
     }
 }
 
-pub(crate) fn info(id: &str) -> WorkerInfo {
-    WorkerInfo {
-        id: id.into(),
-        host: "host".into(),
-        pid: 7,
-        role: "all".into(),
-        version: "1.2.3".into(),
-        lease_ms: 120_000,
-        polls: true,
-    }
-}
-
 pub(crate) fn binding(server: &str) -> Arc<Binding> {
-    Arc::new(Binding {
-        server_name: server.into(),
-        driver: "tools".into(),
-        toolset: Toolset {
-            name: "Report".into(),
-            submit_tool: "submit".into(),
-            status_tool: "status".into(),
-            cancel_tool: "cancel".into(),
-            input_tool: Some("answer".into()),
-            idempotent_submit: true,
-        },
-    })
+    let toolset = Toolset {
+        name: "Report".into(),
+        input_tool: Some("answer".into()),
+        idempotent_submit: true,
+        ..rows::toolset()
+    };
+    Arc::new(Binding { toolset, ..(*rows::binding(server)).clone() })
 }
 
 pub(crate) fn intent(worker: &WorkerId, id: &str) -> NewIntent {
     NewIntent {
-        id: id.into(),
-        worker: worker.clone(),
-        user_id: "user".into(),
-        thread_id: "thread".into(),
         run_id: Some("run".into()),
         tool_call_id: Some("call".into()),
         binding: binding("server"),
-        idempotency_key: None,
-        body_hash: None,
         arguments: Some(r#"{"a":1}"#.into()),
         next_due_at: T0 + 45_000,
-        created_at: T0,
+        ..rows::intent(worker, id, "server", T0)
     }
 }
 

@@ -1,12 +1,11 @@
 //! What only PostgreSQL can show (FAILURES 6, 10, 12–14, 18, 22, 39).
 
-use std::time::Duration;
-
 use mcp_taskd_core::store::sql::SqlStore;
 use mcp_taskd_core::store::{
     ClaimOrder, Heartbeat, Inserted, Leases as _, NewHandle, Queries as _, Registry as _, StoreErrorKind, TaskFilter,
 };
 use mcp_taskd_tests::postgres as server;
+use mcp_taskd_tests::wait::until;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
@@ -203,17 +202,14 @@ async fn a_claim_and_a_mark_dead_are_serialised_39() {
 
 /// Until so many backends of this database wait for a lock.
 pub(crate) async fn wait_for_waiters(bench: &Bench, count: i64) {
-    let mut connection = connect(bench).await;
     let waiting =
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    for _ in 0..500 {
-        let now: i64 = sqlx::query_scalar(waiting).fetch_one(&mut connection).await.unwrap();
-        if now >= count {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("nobody waits");
+    let connection = tokio::sync::Mutex::new(connect(bench).await);
+    until("they wait for a lock", || async {
+        let mut connection = connection.lock().await;
+        sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut *connection).await.unwrap() >= count
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

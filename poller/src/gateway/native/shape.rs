@@ -54,6 +54,7 @@ enum Times {
 /// A task of either generation.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "the protocol names it so")]
 pub struct Task<'a> {
     task_id: &'a str,
     status: &'static str,

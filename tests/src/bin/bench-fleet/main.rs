@@ -10,7 +10,7 @@ use std::sync::Arc;
 use clap::{Parser, ValueEnum};
 use mcp_taskd_core::store::SharedStore;
 use mcp_taskd_core::store::sql::SqlStore;
-use mcp_taskd_core::task::{Binding, Toolset};
+use mcp_taskd_tests::bench::program::measure;
 use mcp_taskd_tests::postgres::{self, TestDatabase};
 
 /// What a fleet costs and how fast it recovers.
@@ -48,23 +48,11 @@ enum Engine {
 }
 
 fn main() -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let met = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(all(Plan::parse())));
-    match met {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    measure(all(Plan::parse()))
 }
 
 /// Whether every target was met.
 async fn all(plan: Plan) -> anyhow::Result<bool> {
-    if cfg!(debug_assertions) {
-        println!("This is a debug build; its figures say nothing.");
-    }
     let wants = |what| plan.only.is_none_or(|only| only == what);
     let on = |engine: &Engine| plan.store.is_none_or(|only| only == *engine);
     let mut met = true;
@@ -118,17 +106,4 @@ impl Place {
     fn file(&self, folder: &tempfile::TempDir) -> std::path::PathBuf {
         folder.path().join(format!("{}.db", self.name()))
     }
-}
-
-/// The toolset of all tasks.
-fn binding() -> Binding {
-    let toolset = Toolset {
-        name: "report".into(),
-        submit_tool: "submit".into(),
-        status_tool: "status".into(),
-        cancel_tool: "cancel".into(),
-        input_tool: None,
-        idempotent_submit: false,
-    };
-    Binding { server_name: "server".into(), driver: "tools".into(), toolset }
 }
