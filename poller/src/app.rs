@@ -69,14 +69,18 @@ pub async fn connect(settings: &Settings) -> Result<Backing> {
         .with_jitter()
         .without_max_times()
         .with_total_delay(Some(CONNECT_PATIENCE));
+    let mut last = None;
     let connecting = (|| wiring::connect(settings))
         .retry(retries)
         .when(|error| matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Unknown))
-        .notify(|error, pause| tracing::warn!(%error, retry_in = ?pause, "the store cannot be reached"));
-    // The retries bound the pauses; an attempt that hangs is bounded here.
-    match tokio::time::timeout(CONNECT_PATIENCE * 2, connecting).await {
+        .notify(|error, pause| {
+            tracing::warn!(%error, retry_in = ?pause, "the store cannot be reached");
+            last = Some(error.to_string());
+        });
+    // The retries bound the pauses alone; here are the attempts as well.
+    match tokio::time::timeout(CONNECT_PATIENCE, connecting).await {
         Ok(connected) => Ok(connected?),
-        Err(_) => Err(Failure::new(Exit::Unavailable, "the store does not answer")),
+        Err(_) => Err(Failure::new(Exit::Unavailable, last.unwrap_or_else(|| "the store does not answer".into()))),
     }
 }
 
@@ -189,15 +193,18 @@ impl Process {
     pub async fn stop(self) -> Result<()> {
         let shutdown = self.daemon.shutdown.clone();
         shutdown.drain();
+        let quiet = || self.background.iter().for_each(tokio::task::JoinHandle::abort);
         let draining = async {
             self.runtime.drain().await;
+            // Whoever reads the store in the background must not find it closed, and complain.
+            quiet();
             self.backing.close().await;
         };
         let drained = tokio::select! {
             () = draining => true,
             () = shutdown.hard().cancelled() => false,
         };
-        self.background.iter().for_each(tokio::task::JoinHandle::abort);
+        quiet();
         if drained { Ok(()) } else { Err(cut_short()) }
     }
 }
@@ -278,9 +285,15 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
 }
 
 async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|error| anyhow::Error::from(error).context(format!("{key}: cannot listen on {address}")).into())
+    TcpListener::bind(address).await.map_err(|error| {
+        let hint = match error.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                format!("; perhaps a daemon runs already, else choose another with --set {key}=ADDRESS:PORT")
+            }
+            _ => String::new(),
+        };
+        Failure::failed(format!("{key}: cannot listen on {address}: {error}{hint}"))
+    })
 }
 
 fn local(listener: &TcpListener) -> String {

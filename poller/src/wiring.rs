@@ -153,10 +153,19 @@ fn create(folder: &Path, key: &'static str) -> std::result::Result<(), StoreErro
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder).map_err(|error| {
-        let message = format!("the folder {} cannot be made: {error}", folder.display());
+    let unusable = |what, error: std::io::Error| {
+        let message = format!("the folder {} cannot be {what}: {error}", folder.display());
         StoreError::new(StoreErrorKind::Schema, key, message)
-    })
+    };
+    builder.create(folder).map_err(|error| unusable("made", error))?;
+    #[cfg(unix)]
+    {
+        use rustix::fs::Access;
+        // SQLite would say that it cannot open the file, which waiting may heal.
+        let access = rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK);
+        access.map_err(|error| unusable("written", error.into()))?;
+    }
+    Ok(())
 }
 
 impl Backing {

@@ -74,6 +74,7 @@ pub async fn run(global: &Global, command: EventsCommand) -> Result<()> {
         EventsCommand::List(list) => {
             let source = Source::open(global, &list.server, Use::Read).await?;
             let rows = source.events(list.after, &filter(list.narrow), list.limit).await;
+            rows.iter().for_each(|rows| source.note_none(rows, list.output));
             source.close().await?;
             print_list(&rows?, list.output, &COLUMNS)
         }

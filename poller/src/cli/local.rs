@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use mcp_taskd_core::clock::{Clock as _, SystemClock};
-use mcp_taskd_core::config::Secrets;
+use mcp_taskd_core::config::{Backend, Secrets, Settings};
 use mcp_taskd_core::service::{Access, Submit};
 use mcp_taskd_core::store::{ApiKeys, Page, SharedStore, TaskFilter};
 use mcp_taskd_core::task::{Policy, TaskRecord};
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::output::Row;
@@ -28,6 +29,7 @@ pub struct Local {
     store: SharedStore,
     policy: Policy,
     subscribers: Option<Subscribers>,
+    place: String,
     kind: Kind,
 }
 
@@ -41,7 +43,8 @@ impl Local {
     pub async fn open(origins: &Origins, purpose: Use) -> Result<Self> {
         let configuration = app::load(origins)?;
         let policy = configuration.settings.mcp_tasks.policy();
-        if configuration.settings.database.backend == mcp_taskd_core::config::Backend::Memory {
+        let place = place(&configuration.settings);
+        if configuration.settings.database.backend == Backend::Memory {
             let message = "database.backend memory is seen by the daemon alone; use --url to ask it";
             return Err(Failure::new(Exit::Config, message));
         }
@@ -52,11 +55,16 @@ impl Local {
             let process = Process::start(&configuration, "cli", purpose == Use::Poll, &shutdown).await?;
             let store = process.store().clone();
             let subscribers = process.daemon.subscribers.clone();
-            return Ok(Self { store, policy, subscribers, kind: Kind::Writes(Box::new(process)) });
+            return Ok(Self { store, policy, subscribers, place, kind: Kind::Writes(Box::new(process)) });
         }
         let backing = app::open(&configuration.settings).await?;
         let subscribers = backing.subscribers(&configuration.settings)?;
-        Ok(Self { store: backing.store.clone(), policy, subscribers, kind: Kind::Reads(backing) })
+        Ok(Self { store: backing.store.clone(), policy, subscribers, place, kind: Kind::Reads(backing) })
+    }
+
+    /// Which store this is, for people.
+    pub fn place(&self) -> &str {
+        &self.place
     }
 
     fn daemon(&self) -> Result<&Daemon> {
@@ -103,7 +111,7 @@ impl Local {
 
     async fn find(&self, target: &Target) -> Result<TaskRecord> {
         let found = self.store.find_task(&target.id, target.user_id.as_deref(), target.thread_id.as_deref()).await?;
-        found.ok_or_else(|| Failure::failed(format!("there is no task {}", target.id)))
+        found.ok_or_else(|| Failure::failed(format!("there is no task {} in {}", target.id, self.place)))
     }
 
     pub async fn submit(&self, task: &NewTask) -> Result<Row> {
@@ -123,6 +131,10 @@ impl Local {
 
     pub async fn cancel(&self, target: &Target) -> Result<Row> {
         Ok(self.row(&self.daemon()?.tasks.cancel(&access(target), &target.id).await?).await)
+    }
+
+    pub async fn input(&self, target: &Target, input: &RawValue) -> Result<Row> {
+        Ok(self.row(&self.daemon()?.tasks.input(&access(target), &target.id, input).await?).await)
     }
 
     pub async fn poll_now(&self, target: &Target) -> Result<Row> {
@@ -216,6 +228,17 @@ impl Local {
             Kind::Writes(process) => process.stop().await,
         }
     }
+}
+
+/// SQLite is where the file is, which depends on the folder that a command is run in; PostgreSQL is one place for all.
+fn place(settings: &Settings) -> String {
+    let database = &settings.database;
+    if database.backend == Backend::Postgres {
+        return "the PostgreSQL database of database.postgres_url".into();
+    }
+    let folder = database.sqlite_dir.as_ref().unwrap_or(&settings.server.state_dir);
+    let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+    format!("the SQLite store in {}", folder.display())
 }
 
 fn access(target: &Target) -> Access {

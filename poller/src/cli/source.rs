@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use mcp_taskd_core::store::TaskFilter;
+use serde_json::value::RawValue;
 
 use super::local::Local;
-use super::output::Row;
+use super::output::{Format, Row};
 use super::remote::Remote;
 use super::{Global, Server};
 use crate::auth::NewKey;
@@ -45,7 +46,7 @@ pub struct Target {
 pub enum Use {
     /// Looks.
     Read,
-    /// Submits or cancels, as a short-lived registered process.
+    /// Submits, answers or cancels, as a short-lived registered process.
     Write,
     /// Submits and polls until it is done, as there may be no daemon.
     Poll,
@@ -98,6 +99,14 @@ impl Source {
         match self {
             Self::Store(local) => local.cancel(target).await,
             Self::Http(remote) => remote.cancel(target).await,
+        }
+    }
+
+    /// Answers a task that requires input.
+    pub async fn input(&self, target: &Target, input: &RawValue) -> Result<Row> {
+        match self {
+            Self::Store(local) => local.input(target, input).await,
+            Self::Http(remote) => remote.input(target, input).await,
         }
     }
 
@@ -162,6 +171,17 @@ impl Source {
         match self {
             Self::Store(local) => local.interrupted().await,
             Self::Http(_) => std::future::pending().await,
+        }
+    }
+
+    /// Tells people where nothing was found: often it is not where they thought to have looked.
+    pub fn note_none(&self, rows: &[Row], output: Format) {
+        if !rows.is_empty() || output != Format::Table {
+            return;
+        }
+        match self {
+            Self::Store(local) => eprintln!("mcp-taskd: none in {}; --url asks a daemon instead", local.place()),
+            Self::Http(remote) => eprintln!("mcp-taskd: none at {}", remote.place()),
         }
     }
 
