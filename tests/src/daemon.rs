@@ -69,6 +69,8 @@ impl Site {
         let state = site.folder.path().join("state");
         site.set("database.sqlite_dir", data.to_str())
             .set("server.state_dir", state.to_str())
+            // Whoever starts a daemon chooses its port; a start that is to fail must not find the usual one taken.
+            .set("server.listen", "127.0.0.1:0")
             .set("mcp_tasks.poll_interval_seconds", 1)
             .set("mcp_tasks.lease_seconds", 5)
             .set("mcp_tasks.max_poll_backoff_seconds", 2)
