@@ -146,6 +146,7 @@ fn expand(template: Template, dialect: Dialect) -> String {
         .replace("{chain}", templates::tokens::CHAIN)
         .replace("{event}", templates::EVENT)
         .replace("{key}", templates::keys::KEY)
+        .replace("{delivery}", templates::deliveries::DELIVERY)
         .replace("{enrol}", templates::deliveries::ENROL)
         .replace("{active}", &active.join(", "));
     for parameter in 1..=9 {

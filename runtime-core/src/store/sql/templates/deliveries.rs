@@ -2,6 +2,11 @@
 
 use crate::store::sql::statements::{Sql, Template};
 
+/// Columns of a delivery.
+pub(in crate::store::sql) const DELIVERY: &str =
+    "task_id, sink, sequence, kind, status, event_at, state, attempt_count,
+    failure_count, last_error, next_due_at, lease_owner, lease_epoch, updated_at, ended_at";
+
 /// What an enrolment does to the row that a task has for the sink: a newer event bumps the version, and is nothing to a
 /// delivery under way (65). `$4` is when an earlier version's next attempt is due at the latest.
 pub(in crate::store::sql) const ENROL: &str = "ON CONFLICT (task_id, sink) DO UPDATE SET
@@ -43,7 +48,7 @@ impl Sql {
             Self::EventsBetween => Template::same(
                 "events_between",
                 "iii",
-                "SELECT * FROM task_events WHERE sequence > $1 AND sequence < $2 ORDER BY sequence LIMIT $3",
+                "SELECT {event} FROM task_events WHERE sequence > $1 AND sequence < $2 ORDER BY sequence LIMIT $3",
             ),
             // Rows are written in the order of their tasks, so that two replicas cannot deadlock (FAILURES 12).
             Self::Enrol => Template::split(
@@ -75,14 +80,14 @@ impl Sql {
                 WHERE sink = $2 AND task_id IN (
                     SELECT task_id FROM event_deliveries WHERE lease_owner IS NULL AND ended_at IS NULL AND sink = $2
                         AND next_due_at <= $3 AND EXISTS (SELECT 1 FROM workers WHERE workers.id = $1 AND live = 1)
-                    ORDER BY next_due_at, task_id LIMIT $4) RETURNING *",
+                    ORDER BY next_due_at, task_id LIMIT $4) RETURNING {delivery}",
                 "WITH me AS MATERIALIZED (SELECT id FROM workers WHERE id = $1 AND live = 1 FOR KEY SHARE),
                 picked AS MATERIALIZED (
                     SELECT task_id FROM event_deliveries WHERE lease_owner IS NULL AND ended_at IS NULL AND sink = $2
                         AND next_due_at <= $3 AND EXISTS (SELECT 1 FROM me)
                     ORDER BY next_due_at, task_id LIMIT $4 FOR UPDATE SKIP LOCKED)
                 UPDATE event_deliveries AS d SET lease_owner = $1, lease_epoch = d.lease_epoch + 1
-                WHERE d.sink = $2 AND d.task_id = ANY (ARRAY(SELECT task_id FROM picked)) RETURNING d.*",
+                WHERE d.sink = $2 AND d.task_id = ANY (ARRAY(SELECT task_id FROM picked)) RETURNING {delivery}",
             ),
             Self::SettleDelivery => Template::same("settle_delivery", "tttiitiitii", SETTLE),
             Self::MendDeliveries => Template::same(
@@ -96,7 +101,7 @@ impl Sql {
             Self::DeliveriesOf => Template::same(
                 "deliveries_of",
                 "t",
-                "SELECT * FROM event_deliveries WHERE task_id = $1 ORDER BY sink",
+                "SELECT {delivery} FROM event_deliveries WHERE task_id = $1 ORDER BY sink",
             ),
             Self::CountDeliveries => Template::same(
                 "count_deliveries",
