@@ -25,8 +25,7 @@ impl Service {
         let first = before.cancel_requested_at.is_none() && task.cancel_requested_at.is_some();
         self.metrics.cancel_requests.with_label_values(&[if first { "recorded" } else { "repeated" }]).inc();
         if first {
-            let (server, worker) = (&*task.binding.server_name, self.worker.id());
-            tracing::info!(task.id = %task.id, server, worker = worker.as_deref(), "cancel requested");
+            self.log(&task, "cancel requested");
         }
         self.freed(&task);
         Ok(task)
@@ -95,11 +94,19 @@ impl Service {
             return Err(ServiceError::Conflict("the task does not wait for input".to_owned()));
         }
         match self.driver.input(&task.tracked, input).await {
-            Ok(()) => self.make_due(id).await,
+            Ok(()) => {
+                self.log(&task, "input given");
+                self.make_due(id).await
+            }
             Err(InputFailure::NotTaken(why)) => Err(ServiceError::Conflict(why)),
             Err(InputFailure::Invalid(what)) => Err(ServiceError::Invalid(what)),
             Err(InputFailure::Failed(why)) => Err(ServiceError::Refused(why)),
         }
+    }
+
+    fn log(&self, task: &TaskRecord, what: &'static str) {
+        let (server, worker) = (&*task.binding.server_name, self.worker.id());
+        tracing::info!(task.id = %task.id, server, worker = worker.as_deref(), "{what}");
     }
 
     /// Tells the workers and those who wait that a write of ours has freed a row.

@@ -22,6 +22,10 @@ async fn a_run_logs_a_line_an_event_with_task_server_and_worker_and_none_a_poll(
     let cancelled = id_of(&api.submit("s", &json!({"end": "never"}), None).await.unwrap());
     api.cancel(&cancelled).await.unwrap();
     until("the cancel", async || has_ended(&api.task(&cancelled).await.unwrap())).await;
+    let asking = id_of(&api.submit("s", &json!({"polls": 1, "ask_input": true}), None).await.unwrap());
+    until("it asks", async || api.task(&asking).await.unwrap()["status"] == "input_required").await;
+    api.input(&asking, &json!(SECRET)).await.unwrap();
+    until("it goes on", async || has_ended(&api.task(&asking).await.unwrap())).await;
     daemon.stop().await;
 
     let log = daemon.log();
@@ -46,7 +50,8 @@ async fn a_run_logs_a_line_an_event_with_task_server_and_worker_and_none_a_poll(
     let told = of(&cancelled);
     assert!(told.contains(&("cancel requested", None)), "{told:?}");
     assert_eq!(told.last(), Some(&("task ended", Some("cancelled"))));
-    assert!(lines.len() < 30, "{} lines for a short life:\n{log}", lines.len());
+    assert_eq!(of(&asking).iter().filter(|(message, _)| *message == "input given").count(), 1, "{:?}", of(&asking));
+    assert!(lines.len() < 40, "{} lines for a short life:\n{log}", lines.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
