@@ -80,7 +80,7 @@ pub struct Input {
     id: String,
     /// The answer: any JSON, such as '"EUR"' or '{"currency": "EUR"}', or @FILE with it, or @- for standard input
     #[arg(value_name = "JSON|@FILE")]
-    input: String,
+    answer: String,
     /// How to print
     #[arg(long, value_enum, default_value_t)]
     output: Format,
@@ -169,12 +169,12 @@ pub async fn run(global: &Global, command: TasksCommand) -> Result<u8> {
             source.close().await?;
             print_object(&row?, get.output)?;
         }
-        TasksCommand::Input(answer) => {
-            let input = document::read("JSON", &answer.input)?;
-            let source = Source::open(global, &answer.server, Use::Write).await?;
-            let row = source.input(&target(&answer.narrow, &answer.id), &input).await;
+        TasksCommand::Input(given) => {
+            let input = document::read("JSON", &given.answer)?;
+            let source = Source::open(global, &given.server, Use::Write).await?;
+            let row = source.input(&target(&given.narrow, &given.id), &input).await;
             source.close().await?;
-            print_object(&row?, answer.output)?;
+            print_object(&row?, given.output)?;
         }
         TasksCommand::PollNow(get) => {
             let source = Source::open(global, &get.server, Use::Write).await?;

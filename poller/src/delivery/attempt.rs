@@ -63,8 +63,9 @@ impl Attempt {
         let settlement = settle(&delivery, &answer, self.clock.now_ms(), self.policy.poll_interval_ms, chance);
         let outcome = judge(&answer);
         if let Some(error) = &settlement.error {
-            let sink = &self.sink.name;
-            tracing::info!(sink, task.id = %settlement.task_id, outcome = outcome.as_str(), error, "an event was not delivered");
+            let (sink, outcome) = (&self.sink.name, outcome.as_str());
+            let said = if let Answer::Status { said, .. } = &answer { said.as_str() } else { "" };
+            tracing::info!(sink, task.id = %settlement.task_id, outcome, error, said, "an event was not delivered");
         }
         match self.write(&settlement).await {
             Some(Some(left)) => ended(outcome, Some(left)),

@@ -23,7 +23,7 @@ use super::verdict::Outcome;
 use super::{Options, Subscribers};
 
 /// Events that are read by one statement.
-const BATCH: u32 = 500;
+const BATCH: u32 = super::reader::SPAN as u32;
 /// Between two looks at the store, whatever hints say: many of them become one.
 const LEAST_PAUSE: Duration = Duration::from_millis(40);
 /// How often what this process owns is compared with what it has under way.
@@ -135,16 +135,15 @@ impl Courier {
             None => (Reader::at(deliveries.open_sink(&sink.name).await?), true),
         };
         let (mut next, mut heard) = (reader.clone(), Vec::new());
+        let began = clock.now_ms();
         let events = deliveries.events_between(reader.ahead(), i64::MAX, BATCH).await?;
-        for (after, before) in reader.gaps() {
-            let late = deliveries.events_between(after, before, BATCH).await?;
-            next.fill(after, &late);
-            heard.extend(late);
+        for range in reader.looks() {
+            let found = deliveries.events_between(range.0, range.1, BATCH).await?;
+            heard.extend(next.looked(range, found, began));
         }
-        next.read(&events);
+        let more = next.looks_on() || events.len() >= BATCH as usize;
         let now = clock.now_ms();
-        next.settle(now);
-        let is_full = events.len() >= BATCH as usize;
+        next.read(&events, now);
         heard.extend(events);
         let news = newest(heard.iter().filter(|event| sink.wants(event)));
         // A place that nobody needs yet is not worth a write: it is written with the next news, or before it is read anew.
@@ -156,7 +155,7 @@ impl Courier {
             self.reread_at = Instant::now() + jittered(REREAD_EVERY);
         }
         self.reader = Some(next);
-        Ok(is_full)
+        Ok(more)
     }
 
     async fn claim(&mut self, worker: &WorkerId, room: usize) -> Result<usize> {

@@ -36,8 +36,11 @@ impl Sink {
         let mut secrets: Vec<String> =
             webhook.secret.iter().map(|secret| secret.expose_secret().to_owned()).filter(|it| it.len() >= 4).collect();
         secrets.extend(url.password().map(str::to_owned));
-        let parameters = url.query_pairs().map(|(_, value)| value.into_owned());
-        secrets.extend(parameters.filter(|value| value.len() >= SHORTEST));
+        // Whoever echoes the address does so as it stands, or decoded; a credential may be any part of it.
+        let written =
+            url.path().split('/').chain(url.query().unwrap_or_default().split(['&', '='])).chain([url.username()]);
+        let decoded = url.query_pairs().map(|(_, value)| value.into_owned());
+        secrets.extend(written.map(str::to_owned).chain(decoded).filter(|part| part.len() >= SHORTEST));
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         Ok(Self {
             name: webhook.name.clone(),

@@ -97,8 +97,8 @@ pub(super) fn settle(
     let pauses = Policy { poll_interval_ms: interval_ms, max_backoff_ms: LONGEST_PAUSE_MS, ..Policy::default() };
     let (retry_after, error) = match answer {
         Answer::Failed(why) => (None, why.clone()),
-        Answer::Status { status, retry_after, said } if said.is_empty() => (*retry_after, format!("HTTP {status}")),
-        Answer::Status { status, retry_after, said } => (*retry_after, format!("HTTP {status}: {said}")),
+        // What the receiver says is its operator's matter; the task's user sees this.
+        Answer::Status { status, retry_after, .. } => (*retry_after, format!("HTTP {status}")),
     };
     let failures = delivery.failure_count;
     let (state, failure_count, next_due_at) = match judge(answer) {
@@ -123,6 +123,7 @@ pub(super) fn settle(
         failure_count,
         error: (state != DeliveryState::Delivered).then(|| clip(&error, ERROR_MAX_CHARS)),
         next_due_at,
+        newer_due_at: next_due_at.min(now.saturating_add(interval_ms)),
         at: now,
     }
 }
@@ -186,7 +187,7 @@ pub mod tests {
         while row.state != DeliveryState::DeadLetter {
             let settled = settle(&row, &status(500, None), 0, 5_000, Chance::NONE);
             pauses.push(settled.next_due_at);
-            assert_eq!(settled.error.as_deref(), Some("HTTP 500 Internal Server Error: no"));
+            assert_eq!(settled.error.as_deref(), Some("HTTP 500 Internal Server Error"));
             row.state = settled.state;
             (row.attempt_count, row.failure_count) = (settled.attempt_count, settled.failure_count);
         }

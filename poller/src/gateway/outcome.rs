@@ -1,8 +1,8 @@
 //! What a tool call answers; the one place that turns errors into MCP.
 
 use mcp_taskd_core::service::ServiceError;
-use mcp_taskd_core::task::TaskRecord;
 use mcp_taskd_core::task::limits::{PUBLIC_ERROR_MAX_CHARS, clip};
+use mcp_taskd_core::task::{Status, TaskRecord};
 use mcp_taskd_core::upstream::CallError;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -75,13 +75,22 @@ impl Outcome {
 struct Submitted<'a> {
     task_id: &'a str,
     task_name: &'a str,
-    status: &'static str,
+    status: Status,
     message: &'a str,
 }
 
 /// What a model is told of a submit: the local id, and the request not to poll (6).
 pub fn told(task: &TaskRecord, builtin_tools: bool) -> String {
     let name = &task.binding.toolset.name;
+    if task.status.is_terminal() {
+        // Its server answered at once.
+        let lookup = if builtin_tools { " get_background_task has its result." } else { "" };
+        let id = &task.id;
+        return format!(
+            "The background task {name:?} was submitted as {id} and has ended already: {}.{lookup}",
+            task.status
+        );
+    }
     let lookup = if builtin_tools {
         " When the result is needed, look it up with get_background_task; cancel_background_task ends it early."
     } else {
@@ -97,7 +106,8 @@ pub fn told(task: &TaskRecord, builtin_tools: bool) -> String {
 /// The answer to a submit.
 pub fn submitted(task: &TaskRecord, builtin_tools: bool) -> Outcome {
     let (name, message) = (&task.binding.toolset.name, told(task, builtin_tools));
-    let content = raw(&Submitted { task_id: &task.id, task_name: name, status: "submitted", message: &message });
+    let status = if task.status.is_terminal() { task.status } else { Status::Submitted };
+    let content = raw(&Submitted { task_id: &task.id, task_name: name, status, message: &message });
     Outcome::Structured { text: message, content }
 }
 
@@ -151,6 +161,17 @@ mod tests {
         assert!(structured["message"].as_str().unwrap().contains("do not poll"));
         assert!(!text.contains("remote-secret"), "the remote id is never shown");
         assert!(!submitted(&task, false).into_raw().get().contains("get_background_task"));
+    }
+
+    #[test]
+    fn a_submit_that_was_answered_at_once_says_how_it_ended() {
+        let mut task = crate::view::tests::task("mcp-task-1");
+        task.tracked.status = Status::Completed;
+        let value: serde_json::Value = serde_json::from_str(submitted(&task, true).into_raw().get()).unwrap();
+        assert_eq!(value["structuredContent"]["status"], "completed");
+        let text = value["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("ended already: completed") && text.contains("get_background_task"), "{text}");
+        assert!(!text.contains("running"), "{text}");
     }
 
     #[test]

@@ -145,8 +145,10 @@ pub struct Settlement {
     pub failure_count: i64,
     /// What it met, at most 4,000 characters.
     pub error: Option<String>,
-    /// When the next attempt is due, of this version or of a newer one.
+    /// When the next attempt is due.
     pub next_due_at: Millis,
+    /// The same of a newer version: what was met so far is not its fault (68).
+    pub newer_due_at: Millis,
     /// Now.
     pub at: Millis,
 }

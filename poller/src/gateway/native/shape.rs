@@ -246,7 +246,12 @@ struct Structured<'a> {
 /// The `CallToolResult` that an ended task came to.
 fn result(record: &TaskRecord, related: bool) -> Box<RawValue> {
     let (name, outcome) = (&record.binding.toolset.name, &record.outcome);
+    let failed = outcome.error_code.as_deref() == Some(code::TOOL_ERROR);
     let message = match record.status {
+        // A tool that says that it failed has completed, in a server's own tasks.
+        Status::Completed if failed => {
+            format!("The background task {name:?} reported an error: {}", error_text(record))
+        }
         Status::Completed => format!("The background task {name:?} is completed."),
         Status::Failed => format!("The background task {name:?} failed: {}", error_text(record)),
         status => format!("The background task {name:?} is {status}."),
@@ -262,7 +267,7 @@ fn result(record: &TaskRecord, related: bool) -> Box<RawValue> {
         result_artifact: outcome.result_artifact.as_ref(),
         error_code: outcome.error_code.as_deref(),
     });
-    let is_error = record.status != Status::Completed;
+    let is_error = failed || record.status != Status::Completed;
     let text = if is_error { &message } else { structured.get() };
     let meta = related.then(|| RelatedTask { related: TaskId { task_id: &record.id } });
     raw(&ToolResult { content: [Text::new(text)], structured_content: &structured, is_error, meta })

@@ -80,6 +80,7 @@ impl Deliveries for MemoryStore {
         let Some(delivery) = state.deliveries.get_mut(&key).filter(owned) else { return Ok(None) };
         if delivery.sequence > settlement.sequence {
             renew(delivery, settlement.at);
+            delivery.next_due_at = settlement.newer_due_at;
         } else {
             delivery.state = settlement.state;
             delivery.attempt_count = settlement.attempt_count;
@@ -87,8 +88,8 @@ impl Deliveries for MemoryStore {
             delivery.last_error.clone_from(&settlement.error);
             delivery.ended_at = settlement.state.has_ended().then_some(settlement.at);
             delivery.updated_at = settlement.at;
+            delivery.next_due_at = settlement.next_due_at;
         }
-        delivery.next_due_at = settlement.next_due_at;
         free(delivery);
         Ok(Some(delivery.state))
     }

@@ -57,7 +57,7 @@ impl Deliveries for SqlStore {
 
     async fn settle_delivery(&self, worker: &WorkerId, settlement: &Settlement) -> Result<Option<DeliveryState>> {
         bounds::check_settlement(settlement)?;
-        let values: [Value<'_>; 11] = [
+        let values: [Value<'_>; 12] = [
             worker.into(),
             (&settlement.task_id).into(),
             (&settlement.sink).into(),
@@ -69,6 +69,7 @@ impl Deliveries for SqlStore {
             settlement.error.as_deref().into(),
             settlement.next_due_at.into(),
             settlement.at.into(),
+            settlement.newer_due_at.into(),
         ];
         let row = self.engine.fetch_one(Lane::Write, Sql::SettleDelivery, &values).await?;
         row.map(|row| state(&Cells::new(&row, "event_deliveries", "state"))).transpose()

@@ -226,10 +226,10 @@ impl Postgres {
 async fn reach(options: &PgConnectOptions) -> Result<(), Failed> {
     let made = match timeout(ACQUIRE_TIMEOUT, PgConnection::connect_with(options)).await {
         Ok(Ok(connection)) => connection,
-        Ok(Err(error)) => return Err(explained(options, pooler::refused(&error))),
+        Ok(Err(error)) => return Err(explained(options, &pooler::refused(&error))),
         Err(_) => {
             let message = format!("no answer in {} s", ACQUIRE_TIMEOUT.as_secs());
-            return Err(explained(options, Failed::new(StoreErrorKind::Unavailable, message)));
+            return Err(explained(options, &Failed::new(StoreErrorKind::Unavailable, message)));
         }
     };
     // It has served its purpose, whatever becomes of the goodbye.
@@ -238,12 +238,12 @@ async fn reach(options: &PgConnectOptions) -> Result<(), Failed> {
 }
 
 /// Says where PostgreSQL was looked for, without the user and the password of the URL.
-fn explained(options: &PgConnectOptions, failed: Failed) -> Failed {
+fn explained(options: &PgConnectOptions, failed: &Failed) -> Failed {
     let place = match options.get_socket() {
         Some(folder) => folder.display().to_string(),
         None => format!("{}:{}", options.get_host(), options.get_port()),
     };
-    Failed { message: format!("PostgreSQL at {place}: {}", failed.message), ..failed }
+    Failed::new(failed.kind, format!("PostgreSQL at {place}: {}", failed.message))
 }
 
 /// Connections that are tried before each use.

@@ -18,14 +18,14 @@ pub(in crate::store::sql) const ENROL: &str = "ON CONFLICT (task_id, sink) DO UP
     WHERE d.sequence < excluded.sequence RETURNING task_id";
 
 /// `$1` worker, `$2` task, `$3` sink, `$4` epoch, `$5` the version that was sent, `$6` state, `$7` attempts, `$8` failures,
-/// `$9` error, `$10` next due, `$11` now. A newer version that came meanwhile is pending.
+/// `$9` error, `$10` next due, `$11` now, `$12` when a newer version is due. A newer version that came meanwhile is pending.
 const SETTLE: &str = "UPDATE event_deliveries SET lease_owner = NULL, lease_epoch = lease_epoch + 1,
         state = CASE WHEN sequence > $5 THEN 'pending' ELSE $6 END,
         attempt_count = CASE WHEN sequence > $5 THEN 0 ELSE $7 END,
         failure_count = CASE WHEN sequence > $5 THEN 0 ELSE $8 END,
         last_error = CASE WHEN sequence > $5 THEN NULL ELSE $9 END,
         ended_at = CASE WHEN sequence > $5 OR $6 IN ('pending', 'retry') THEN NULL ELSE $11 END,
-        next_due_at = $10, updated_at = $11
+        next_due_at = CASE WHEN sequence > $5 THEN $12 ELSE $10 END, updated_at = $11
     WHERE task_id = $2 AND sink = $3 AND lease_owner = $1 AND lease_epoch = $4 RETURNING state";
 
 impl Sql {
@@ -89,7 +89,7 @@ impl Sql {
                 UPDATE event_deliveries AS d SET lease_owner = $1, lease_epoch = d.lease_epoch + 1
                 WHERE d.sink = $2 AND d.task_id = ANY (ARRAY(SELECT task_id FROM picked)) RETURNING {delivery}",
             ),
-            Self::SettleDelivery => Template::same("settle_delivery", "tttiitiitii", SETTLE),
+            Self::SettleDelivery => Template::same("settle_delivery", "tttiitiitiii", SETTLE),
             Self::MendDeliveries => Template::same(
                 "mend_deliveries",
                 "tttii",
