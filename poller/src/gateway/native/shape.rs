@@ -52,6 +52,7 @@ enum Times {
 }
 
 /// A task of either generation.
+#[expect(clippy::struct_field_names, reason = "the JSON's names")]
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Task<'a> {
