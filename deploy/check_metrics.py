@@ -19,7 +19,10 @@ ABSENT = {
     "mcp_taskd_oauth_token_expiry_timestamp_seconds": {"server"},
     "mcp_taskd_auth_failures_total": {"scheme", "reason"},
     "mcp_taskd_rate_limited_total": {"route"},
-    "mcp_taskd_events_dead_lettered_total": {"sink"},
+    "mcp_taskd_event_deliveries_total": {"sink", "outcome"},
+    "mcp_taskd_events_dead_lettered_total": {"sink", "outcome"},
+    "mcp_taskd_events_pending": {"sink"},
+    "mcp_taskd_events_oldest_pending_timestamp_seconds": {"sink"},
 }
 # Labels that a scrape adds.
 SCRAPED = {"job", "instance"}

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use backon::{ExponentialBuilder, Retryable as _};
 use mcp_taskd_core::catalog::Guardrail;
 use mcp_taskd_core::clock::{Clock as _, SystemClock};
@@ -21,6 +20,7 @@ use crate::exit::{Exit, Failure, Result};
 use crate::gateway::{self, Caller, Gateway};
 use crate::health::Health;
 use crate::lifecycle::Shutdown;
+use crate::listener;
 use crate::metrics::Metrics;
 use crate::reload::{Hangups, Reload};
 use crate::supervisor;
@@ -69,30 +69,37 @@ pub async fn connect(settings: &Settings) -> Result<Backing> {
         .with_jitter()
         .without_max_times()
         .with_total_delay(Some(CONNECT_PATIENCE));
+    let mut last = None;
     let connecting = (|| wiring::connect(settings))
         .retry(retries)
         .when(|error| matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Unknown))
-        .notify(|error, pause| tracing::warn!(%error, retry_in = ?pause, "the store cannot be reached"));
-    // The retries bound the pauses; an attempt that hangs is bounded here.
-    match tokio::time::timeout(CONNECT_PATIENCE * 2, connecting).await {
+        .notify(|error, pause| {
+            tracing::warn!(%error, retry_in = ?pause, "the store cannot be reached");
+            last = Some(error.to_string());
+        });
+    // The retries bound the pauses alone; here are the attempts as well.
+    match tokio::time::timeout(CONNECT_PATIENCE, connecting).await {
         Ok(connected) => Ok(connected?),
-        Err(_) => Err(Failure::new(Exit::Unavailable, "the store does not answer")),
+        Err(_) => Err(Failure::new(Exit::Unavailable, last.unwrap_or_else(|| "the store does not answer".into()))),
     }
 }
 
 /// Connects and sees to the schema: SQLite is migrated, PostgreSQL must have been (157).
 pub async fn open(settings: &Settings) -> Result<Backing> {
     let backing = connect(settings).await?;
-    match settings.database.backend {
-        Backend::Postgres => {
-            let (known, applied) = backing.store.schema_version().await?;
-            check_schema(known, applied)?;
+    if settings.database.backend != Backend::Postgres {
+        for name in backing.migrate().await? {
+            tracing::info!(migration = name, "applied");
         }
-        Backend::Sqlite | Backend::Memory => {
-            for name in backing.migrate().await? {
-                tracing::info!(migration = name, "applied");
-            }
-        }
+    }
+    let (known, applied) = backing.store.schema_version().await?;
+    check_schema(known, applied)?;
+    if applied > Some(known) {
+        tracing::info!(
+            applied,
+            known,
+            "the schema is of a newer version of this program; that of the next one will do"
+        );
     }
     Ok(backing)
 }
@@ -150,6 +157,7 @@ impl Process {
             tools: Arc::clone(&runtime.tools),
             live: Arc::clone(&runtime.live),
             personal: Arc::clone(&runtime.personal),
+            subscribers: runtime.subscribers.clone(),
             policy: settings.mcp_tasks.policy(),
             retention_ms: settings.mcp_tasks.retention_days.map(|days| i64::from(days) * 86_400_000),
             builtin_tools: settings.gateway.builtin_tools,
@@ -185,15 +193,18 @@ impl Process {
     pub async fn stop(self) -> Result<()> {
         let shutdown = self.daemon.shutdown.clone();
         shutdown.drain();
+        let quiet = || self.background.iter().for_each(tokio::task::JoinHandle::abort);
         let draining = async {
             self.runtime.drain().await;
+            // Whoever reads the store in the background must not find it closed, and complain.
+            quiet();
             self.backing.close().await;
         };
         let drained = tokio::select! {
             () = draining => true,
             () = shutdown.hard().cancelled() => false,
         };
-        self.background.iter().for_each(tokio::task::JoinHandle::abort);
+        quiet();
         if drained { Ok(()) } else { Err(cut_short()) }
     }
 }
@@ -240,11 +251,11 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
             let gateway = gateway::routes(Gateway::new(daemon.clone()), &shutdown);
             api::public(daemon.clone(), gateway, admin.is_none())
         };
-        servers.spawn(run_server(main, routes, closing.clone()));
+        servers.spawn(listener::run(main, routes, closing.clone()));
     }
     if let Some(admin) = admin {
         tracing::info!(address = %local(&admin), "listening for probes and metrics");
-        servers.spawn(run_server(admin, api::admin(daemon), closing.clone()));
+        servers.spawn(listener::run(admin, api::admin(daemon), closing.clone()));
     }
 
     let attending = tokio::spawn(supervisor::attend(process.daemon.clone()));
@@ -253,10 +264,7 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
     let reloading = tokio::spawn(reload.attend(hangups));
     let failed = tokio::select! {
         () = shutdown.soft().cancelled() => None,
-        ended = servers.join_next() => Some(match ended {
-            Some(Ok(Err(error))) => Failure::from(anyhow::Error::from(error).context("a listener failed")),
-            _ => Failure::failed("a listener ended unasked"),
-        }),
+        _ = servers.join_next() => Some(Failure::failed("a listener ended unasked")),
     };
     supervisor::stopping();
     // Probes and reads are answered to the end of the drain, so that a load balancer sees it.
@@ -277,18 +285,19 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
 }
 
 async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|error| anyhow::Error::from(error).context(format!("{key}: cannot listen on {address}")).into())
+    TcpListener::bind(address).await.map_err(|error| {
+        let hint = match error.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                format!("; perhaps a daemon runs already, else choose another with --set {key}=ADDRESS:PORT")
+            }
+            _ => String::new(),
+        };
+        Failure::failed(format!("{key}: cannot listen on {address}: {error}{hint}"))
+    })
 }
 
 fn local(listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|_| "unknown".into(), |address| address.to_string())
-}
-
-async fn run_server(listener: TcpListener, routes: Router, closing: CancellationToken) -> std::io::Result<()> {
-    let routes = routes.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, routes).with_graceful_shutdown(async move { closing.cancelled().await }).await
 }
 
 /// `mcp`: the gateway over stdio, a full worker beside others; drains at the end of input.

@@ -15,9 +15,11 @@ use serde_json::value::RawValue;
 use tokio::sync::{broadcast, watch};
 
 use crate::auth::Authenticator;
+use crate::delivery::Subscribers;
 use crate::health::Health;
 use crate::lifecycle::Shutdown;
 use crate::metrics::Metrics;
+use crate::view::Notification;
 
 /// The façade's calls; [`Service`] is the one that counts.
 #[async_trait]
@@ -137,6 +139,8 @@ pub struct Daemon {
     pub live: Arc<Live>,
     /// What users connect to themselves.
     pub personal: Arc<Personal>,
+    /// Who hears of events, where somebody does.
+    pub subscribers: Option<Subscribers>,
     /// How tasks are polled.
     pub policy: Policy,
     /// How long an ended task is kept, in milliseconds; for ever without it.
@@ -169,6 +173,14 @@ impl Daemon {
             )));
         }
         self.tasks.submit(submit).await
+    }
+
+    /// How the deliveries of a task's events stand; where there are no subscribers, the store is not asked.
+    pub async fn notification(&self, task_id: &str) -> Notification {
+        match &self.subscribers {
+            Some(subscribers) => subscribers.notification(task_id).await,
+            None => Notification::default(),
+        }
     }
 
     /// Now, by the store's clock.

@@ -7,11 +7,13 @@ mod app;
 mod auth;
 mod cli;
 mod daemon;
+mod delivery;
 mod demo;
 mod exit;
 mod gateway;
 mod health;
 mod lifecycle;
+mod listener;
 mod metrics;
 mod reload;
 #[cfg(test)]

@@ -69,6 +69,7 @@ pub fn daemon(stub: Stub) -> (Daemon, Arc<Stub>) {
         tools: stub.clone(),
         live: live(Source { directory: "nowhere".into(), ..Source::default() }),
         personal: personal(Path::new("nowhere")),
+        subscribers: None,
         policy: Policy::default(),
         retention_ms: Some(30 * 86_400_000),
         builtin_tools: true,
@@ -220,6 +221,7 @@ impl Tools for Stub {
             return Err(CallError {
                 kind: CallErrorKind::Connect,
                 message: "connection refused".into(),
+                rpc_code: None,
                 retry_after: None,
                 maybe_executed: false,
             });

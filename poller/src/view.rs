@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use mcp_taskd_core::clock::Millis;
-use mcp_taskd_core::store::{EventRecord, StoreStats, WorkerRecord};
+use mcp_taskd_core::store::{Delivery, DeliveryState, EventRecord, StoreStats, WorkerRecord};
 use mcp_taskd_core::task::limits::{PUBLIC_ERROR_MAX_CHARS, clip};
 use mcp_taskd_core::task::{Json, Policy, Status, TaskRecord};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -56,6 +56,8 @@ pub struct Detail<'a> {
     poll_attempt_count: i64,
     consecutive_poll_error_count: i64,
     cancel_attempt_count: i64,
+    /// How its events' deliveries stand, of several sinks the one that is furthest from delivered.
+    #[schemars(schema_with = "notification_schema")]
     notification_status: &'static str,
     notification_error: Option<String>,
     notification_attempt_count: i64,
@@ -85,6 +87,47 @@ pub struct Operator<'a, T> {
     lease_owner: Option<&'a str>,
 }
 
+/// How the deliveries of a task's events stand (70).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notification {
+    status: &'static str,
+    error: Option<String>,
+    attempt_count: i64,
+}
+
+/// Nobody is to hear of the task.
+impl Default for Notification {
+    fn default() -> Self {
+        Self { status: "none", error: None, attempt_count: 0 }
+    }
+}
+
+impl Notification {
+    /// Of several sinks, the one that is furthest from delivered.
+    pub fn of(deliveries: &[Delivery]) -> Self {
+        let distance = |delivery: &&Delivery| {
+            let state = match delivery.state {
+                DeliveryState::DeadLetter => 4,
+                DeliveryState::Retry => 3,
+                DeliveryState::Pending => 1,
+                DeliveryState::Delivered => 0,
+            };
+            (if delivery.lease_owner.is_some() { state.min(2) } else { state }, delivery.attempt_count)
+        };
+        deliveries.iter().max_by_key(distance).map(Self::one).unwrap_or_default()
+    }
+
+    /// Of the delivery that is just being made.
+    pub fn under_way(delivery: &Delivery) -> Self {
+        Self { status: "claimed", ..Self::one(delivery) }
+    }
+
+    fn one(delivery: &Delivery) -> Self {
+        let status = if delivery.lease_owner.is_some() { "claimed" } else { delivery.state.as_str() };
+        Self { status, error: delivery.last_error.clone(), attempt_count: delivery.attempt_count }
+    }
+}
+
 /// A list item.
 pub fn item<'a>(task: &'a TaskRecord, policy: &Policy) -> Item<'a> {
     Item {
@@ -100,7 +143,7 @@ pub fn item<'a>(task: &'a TaskRecord, policy: &Policy) -> Item<'a> {
 }
 
 /// A task's detail.
-pub fn detail<'a>(task: &'a TaskRecord, policy: &Policy) -> Detail<'a> {
+pub fn detail<'a>(task: &'a TaskRecord, policy: &Policy, notification: &Notification) -> Detail<'a> {
     Detail {
         item: item(task, policy),
         server_name: &task.binding.server_name,
@@ -111,9 +154,9 @@ pub fn detail<'a>(task: &'a TaskRecord, policy: &Policy) -> Detail<'a> {
         poll_attempt_count: task.poll_attempt_count,
         consecutive_poll_error_count: task.consecutive_poll_error_count,
         cancel_attempt_count: task.cancel_attempt_count,
-        notification_status: "none",
-        notification_error: None,
-        notification_attempt_count: 0,
+        notification_status: notification.status,
+        notification_error: public_error(notification.error.as_deref()),
+        notification_attempt_count: notification.attempt_count,
         result: task.outcome.result.as_ref(),
         result_preview: task.outcome.result_preview.as_deref(),
         result_truncated: task.outcome.result_truncated,
@@ -130,8 +173,12 @@ pub fn operator_item<'a>(task: &'a TaskRecord, policy: &Policy) -> Operator<'a, 
 }
 
 /// A detail for operators.
-pub fn operator_detail<'a>(task: &'a TaskRecord, policy: &Policy) -> Operator<'a, Detail<'a>> {
-    operator(task, detail(task, policy))
+pub fn operator_detail<'a>(
+    task: &'a TaskRecord,
+    policy: &Policy,
+    notification: &Notification,
+) -> Operator<'a, Detail<'a>> {
+    operator(task, detail(task, policy, notification))
 }
 
 fn operator<T>(record: &TaskRecord, task: T) -> Operator<'_, T> {
@@ -256,6 +303,11 @@ pub fn status_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": Status::ALL.map(Status::as_str) })
 }
 
+/// What `claimed` stands for besides is the exchange itself, which rule 70 calls `dispatched`.
+fn notification_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["none", "pending", "claimed", "retry", "delivered", "dead_letter"] })
+}
+
 fn time_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
 }
@@ -288,35 +340,19 @@ pub(crate) mod tests {
 
     /// A task to show in tests.
     pub(crate) fn task(id: &str) -> TaskRecord {
+        let toolset = Toolset::new("report", "start_report", "report_status", "report_cancel");
+        let binding = Binding { server_name: "reports".into(), driver: "tools".into(), toolset };
         TaskRecord {
             tracked: Tracked {
-                id: id.into(),
-                user_id: "ada".into(),
-                thread_id: "t1".into(),
-                binding: Arc::new(Binding {
-                    server_name: "reports".into(),
-                    driver: "tools".into(),
-                    toolset: Toolset {
-                        name: "report".into(),
-                        submit_tool: "start_report".into(),
-                        status_tool: "report_status".into(),
-                        cancel_tool: "report_cancel".into(),
-                        input_tool: None,
-                        idempotent_submit: false,
-                    },
-                }),
                 remote_task_id: Some("remote-secret".into()),
                 status: Status::Working,
-                digest: None,
-                event_fingerprint: None,
                 next_due_at: 1_800_000_005_000,
                 poll_attempt_count: 4,
                 consecutive_poll_error_count: 3,
                 last_polled_at: Some(1_800_000_000_123),
-                cancel_requested_at: None,
-                cancel_attempt_count: 0,
                 lease_epoch: 7,
                 created_at: 1_800_000_000_000,
+                ..Tracked::new(id, "ada", "t1", Arc::new(binding))
             },
             run_id: None,
             tool_call_id: None,
@@ -352,7 +388,7 @@ pub(crate) mod tests {
         let mut task = task("mcp-task-1");
         task.outcome.result = Some(Json::parse(r#"{"n":12345678901234567890.10}"#).unwrap());
         task.outcome.error = Some("e".repeat(600));
-        let text = raw(&detail(&task, &Policy::default())).get().to_owned();
+        let text = raw(&detail(&task, &Policy::default(), &Notification::default())).get().to_owned();
         assert!(text.contains(r#""result":{"n":12345678901234567890.10}"#), "exact digits (151): {text}");
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["error"].as_str().unwrap().chars().count(), 500);
@@ -374,10 +410,34 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn of_several_sinks_the_one_furthest_from_delivered_is_shown_70() {
+        let row = crate::delivery::tests::delivery();
+        let of = |state, lease_owner: Option<&str>| Delivery {
+            state,
+            lease_owner: lease_owner.map(Into::into),
+            last_error: Some("e".repeat(600)),
+            attempt_count: 2,
+            ..row.clone()
+        };
+        let delivered = of(DeliveryState::Delivered, None);
+        let status = |deliveries: &[Delivery]| Notification::of(deliveries).status;
+        assert_eq!(status(&[]), "none");
+        assert_eq!(status(std::slice::from_ref(&delivered)), "delivered");
+        assert_eq!(status(&[of(DeliveryState::Pending, None), delivered.clone()]), "pending");
+        assert_eq!(status(&[delivered.clone(), of(DeliveryState::Retry, Some("w"))]), "claimed");
+        assert_eq!(status(&[of(DeliveryState::Retry, None), of(DeliveryState::Pending, Some("w"))]), "retry");
+        let dead = Notification::of(&[delivered, of(DeliveryState::DeadLetter, None)]);
+        assert_eq!((dead.status, dead.attempt_count), ("dead_letter", 2));
+        let task = task("mcp-task-1");
+        let shown = serde_json::to_value(detail(&task, &Policy::default(), &dead)).unwrap();
+        assert_eq!(shown["notification_error"].as_str().unwrap().len(), 500);
+    }
+
+    #[test]
     fn operators_see_the_owner_and_the_remote_id_too() {
         let mut task = task("mcp-task-1");
         task.outcome.result = Some(Json::parse("1e400").unwrap());
-        let text = raw(&operator_detail(&task, &Policy::default())).get().to_owned();
+        let text = raw(&operator_detail(&task, &Policy::default(), &Notification::default())).get().to_owned();
         assert!(text.contains(r#""result":1e400"#));
         let tail = r#""user_id":"ada","thread_id":"t1","remote_task_id":"remote-secret","lease_owner":"host-1"}"#;
         assert!(text.ends_with(tail), "{text}");
@@ -387,7 +447,7 @@ pub(crate) mod tests {
     fn an_ended_task_has_no_next_poll() {
         let mut task = task("mcp-task-1");
         task.tracked.status = Status::Completed;
-        let value = serde_json::to_value(detail(&task, &Policy::default())).unwrap();
+        let value = serde_json::to_value(detail(&task, &Policy::default(), &Notification::default())).unwrap();
         assert_eq!(value["next_poll_at"], serde_json::Value::Null);
     }
 }

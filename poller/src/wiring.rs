@@ -15,22 +15,25 @@ use mcp_taskd_core::credentials::{Chains, Keys, Vault};
 use mcp_taskd_core::runtime;
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
-use mcp_taskd_core::store::{ApiKeys, SharedState, SharedStore, StoreError, StoreErrorKind, TokenChains};
+use mcp_taskd_core::store::{ApiKeys, Deliveries, SharedState, SharedStore, StoreError, StoreErrorKind, TokenChains};
 use mcp_taskd_core::upstream::oauth::ChainStore;
 use mcp_taskd_core::upstream::{
-    self, CallError, CallErrorKind, Connections, Factory, Scope, SharedUpstream, ToolCall, Upstreams,
+    self, CallError, CallErrorKind, Connections, Factory, Method, Scope, SharedUpstream, ToolCall, Upstreams,
 };
 use secrecy::ExposeSecret as _;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use crate::daemon::{Tasks, Tools};
+use crate::delivery::{self, Couriers, Subscribers};
 use crate::exit::{Failure, Result};
 use crate::health::{Lease, Pulse};
 use crate::trace::Tracing;
 
 /// What is left of the grace period for closing sessions and connections after the drain.
 const CLOSING: Duration = Duration::from_secs(1);
+/// The most of the grace period that deliveries under way may take, as calls of servers may.
+const DELIVERIES: Duration = Duration::from_secs(5);
 
 /// Where the configuration comes from.
 #[derive(Debug, Clone, Default)]
@@ -113,6 +116,7 @@ pub struct Backing {
     /// The ports.
     pub store: SharedStore,
     keys: Arc<dyn ApiKeys>,
+    deliveries: Arc<dyn Deliveries>,
     sql: Option<SqlStore>,
 }
 
@@ -122,7 +126,8 @@ pub async fn connect(settings: &Settings) -> std::result::Result<Backing, StoreE
     let sql = match database.backend {
         Backend::Memory => {
             let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
-            return Ok(Backing { keys: Arc::<MemoryStore>::clone(&store), store, sql: None });
+            let keys = Arc::<MemoryStore>::clone(&store);
+            return Ok(Backing { keys, deliveries: Arc::<MemoryStore>::clone(&store), store, sql: None });
         }
         Backend::Sqlite => {
             let (folder, key) = match &database.sqlite_dir {
@@ -138,7 +143,8 @@ pub async fn connect(settings: &Settings) -> std::result::Result<Backing, StoreE
             SqlStore::connect_postgres(&url, database.max_connections).await?
         }
     };
-    Ok(Backing { store: Arc::new(sql.clone()), keys: Arc::new(sql.clone()), sql: Some(sql) })
+    let [keys, deliveries] = [Arc::new(sql.clone()), Arc::new(sql.clone())];
+    Ok(Backing { store: Arc::new(sql.clone()), keys, deliveries, sql: Some(sql) })
 }
 
 /// Makes a folder that is this user's alone: results lie in it. One that exists keeps its mode.
@@ -147,10 +153,19 @@ fn create(folder: &Path, key: &'static str) -> std::result::Result<(), StoreErro
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder).map_err(|error| {
-        let message = format!("the folder {} cannot be made: {error}", folder.display());
+    let unusable = |what, error: std::io::Error| {
+        let message = format!("the folder {} cannot be {what}: {error}", folder.display());
         StoreError::new(StoreErrorKind::Schema, key, message)
-    })
+    };
+    builder.create(folder).map_err(|error| unusable("made", error))?;
+    #[cfg(unix)]
+    {
+        use rustix::fs::Access;
+        // SQLite would say that it cannot open the file, which waiting may heal.
+        let access = rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK);
+        access.map_err(|error| unusable("written", error.into()))?;
+    }
+    Ok(())
 }
 
 impl Backing {
@@ -184,6 +199,16 @@ impl Backing {
         Arc::clone(&self.keys)
     }
 
+    /// The deliveries of events.
+    pub fn deliveries(&self) -> Arc<dyn Deliveries> {
+        Arc::clone(&self.deliveries)
+    }
+
+    /// The configured subscribers, where there are any.
+    pub fn subscribers(&self, settings: &Settings) -> std::result::Result<Option<Subscribers>, ConfigError> {
+        Subscribers::new(&settings.webhooks, SharedStore::clone(&self.store), self.deliveries())
+    }
+
     /// Closes the connections.
     pub async fn close(&self) {
         if let Some(sql) = &self.sql {
@@ -202,6 +227,8 @@ pub struct Runtime {
     pub live: Arc<Live>,
     /// What users connect to themselves.
     pub personal: Arc<Personal>,
+    /// Who hears of events, where somebody does.
+    pub subscribers: Option<Subscribers>,
     /// The store's time.
     pub clock: Arc<dyn Clock>,
     /// How long ago the worker loop last ran.
@@ -209,6 +236,7 @@ pub struct Runtime {
     /// Whether the worker's lease is certain.
     pub lease: Option<Lease>,
     core: runtime::Runtime,
+    couriers: Option<Couriers>,
     tracing: Option<Tracing>,
     grace: Duration,
 }
@@ -260,25 +288,44 @@ pub async fn start(
     let worker = core.service().worker().clone();
     let leased = worker.clone();
     let clock = worker.clock();
+    let subscribers = backing.subscribers(settings)?;
+    let couriers = match &subscribers {
+        // Who only serves leaves deliveries to those who poll.
+        Some(subscribers) if polls => {
+            let owner = worker.clone();
+            let identity: delivery::Identity = Arc::new(move || owner.id().filter(|_| owner.is_leased()));
+            let options =
+                delivery::Options { identity, clock: Arc::clone(&clock), policy: settings.mcp_tasks.policy() };
+            Some(Couriers::start(subscribers, &options, metrics).await?)
+        }
+        _ => None,
+    };
     let grace = Duration::from_secs(settings.server.shutdown_grace_seconds).saturating_sub(CLOSING);
     Ok(Runtime {
         tasks: Arc::new(core.service().clone()),
         tools: Arc::new(Discovered { live: Arc::clone(&live), personal: Arc::clone(&personal) }),
         live,
         personal,
+        subscribers,
         clock,
         pulse: Some(Box::new(move || worker.since_beat())),
         lease: Some(Box::new(move || leased.is_leased())),
         core,
+        couriers,
         tracing,
         grace,
     })
 }
 
 impl Runtime {
-    /// Drains: releases what is held, waits for open submits, marks the worker dead, ends upstream sessions.
+    /// Drains: ends deliveries, releases what is held, waits for open submits, marks the worker dead, ends upstream sessions.
     pub async fn drain(self) {
-        self.core.shutdown(self.grace).await;
+        let started = tokio::time::Instant::now();
+        if let Some(couriers) = self.couriers {
+            // First, while the worker is alive: what it has under way is its own.
+            couriers.drain((self.grace / 2).min(DELIVERIES)).await;
+        }
+        self.core.shutdown(self.grace.saturating_sub(started.elapsed())).await;
         tokio::join!(self.live.close(), self.personal.close());
         if let Some(tracing) = self.tracing {
             tracing.stop().await;
@@ -354,7 +401,16 @@ impl Tools for Discovered {
         // An ordinary call has no deadline of the daemon's own but for `tool_call_timeout` on stdio (109), which the
         // transport sees to.
         let (meta, headers) = (&[], &*headers);
-        let call = ToolCall { tool: &tool.raw_name, arguments, meta, headers, scope, task: None, deadline: None };
+        let call = ToolCall {
+            method: Method::Call,
+            tool: &tool.raw_name,
+            arguments,
+            meta,
+            headers,
+            scope,
+            task: None,
+            deadline: None,
+        };
         let result = upstream.call_tool(call).await?;
         Ok(without_credentials(result, |text| upstream.scrub(text)))
     }

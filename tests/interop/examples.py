@@ -6,6 +6,7 @@ PYTHON is an interpreter with `mcp` 1.x and LangChain's adapters, PACKAGES a fol
 installed. The last line counts the checks.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import connections
+import webhooks
 from harness import HERE, Checks, Daemon, equal, free_port, spawn, until
 from node import Http, answers, use_newer_node
 
@@ -68,10 +70,14 @@ def main() -> int:
         "javascript": Example("report_server.mjs", folder, ["node"], {"PORT = 9000": "PORT = {port}", "Date.now() + 10_000": "Date.now() + 2_000"}),
     }
     servers = {name: {"type": "http", "url": example.url, "task_toolsets": [TOOLSET]} for name, example in examples.items()}
-    daemon = Daemon(binary, folder, servers)
+    receivers = [webhooks.Receiver(name, folder) for name in webhooks.RECEIVERS]
+    hooks = json.dumps([receiver.webhook for receiver in receivers])
+    daemon = Daemon(binary, folder, servers, f"webhooks: {hooks}\n")
     try:
         for name, example in examples.items():
             checks.run(f"{name}: it starts", example.start)
+        for receiver in receivers:
+            checks.run(f"{receiver.name}: it starts", receiver.start)
         checks.run("WRITING_A_SERVER.md shows a part of the first", excerpt)
         daemon.start()
         ids: dict[str, dict[str, str]] = {}
@@ -81,11 +87,12 @@ def main() -> int:
             checks.run(f"{name}: completes, asks, is cancelled", lambda name=name: ends(daemon, name, ids[name]))
             checks.run(f"{name}: a repeated submit starts nothing", lambda example=example: repeats(example))
             checks.run(f"{name}: what is not there", lambda example=example: unknown(example))
+        webhooks.run(daemon, "python", receivers, checks)
         connections.run(daemon, "python", folder / "agents", python, checks)
     finally:
         daemon.stop()
-        for example in examples.values():
-            example.stop()
+        for process in (*examples.values(), *receivers):
+            process.stop()
     print(f"{checks.prefix} took {time.monotonic() - started:.0f} s")
     print(f"{checks.passed} passed, {checks.failed} failed")
     return 1 if checks.failed else 0

@@ -18,6 +18,7 @@ from typing import Any
 
 import files
 import inspector
+import research
 from conformance import scenarios
 from harness import Checks, Daemon, equal, free_port, spawn, until
 
@@ -34,12 +35,12 @@ class Node:
         self.ports = {"sse": free_port(), "streamableHttp": free_port()}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.url = f"http://127.0.0.1:{self.ports['streamableHttp']}/mcp"
-        servers = {
+        self.everything = {
             "everything_stdio": self.npx("mcp-server-everything", "stdio"),
             "everything_sse": {"type": "sse", "url": f"http://127.0.0.1:{self.ports['sse']}/sse"},
             "everything_http": {"type": "http", "url": self.url},
-            "playwright": self.npx("playwright-mcp", "--headless"),
         }
+        servers = self.everything | {"playwright": self.npx("playwright-mcp", "--headless")}
         self.daemon = Daemon(binary, folder, servers)
 
     def npx(self, program: str, *arguments: str) -> dict[str, Any]:
@@ -152,6 +153,7 @@ def main() -> int:
     started = time.monotonic()
     with Node(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])) as node:
         run(node, checks)
+        research.run(sys.argv[1], node.folder / "research", node.everything, checks)
         files.run(sys.argv[1], node.folder / "files", node.npx("mcp-server-everything", "stdio"), node.url, checks)
         inspector.run(node.daemon, node.packages, "everything_http", checks)
         children = descendants(node.daemon.process.pid)

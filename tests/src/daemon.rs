@@ -12,6 +12,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
+use crate::fake::NATIVE_TOOL;
+
 mod api;
 pub use api::{Api, ApiError, ApiResult, has_ended, id_of};
 
@@ -67,6 +69,8 @@ impl Site {
         let state = site.folder.path().join("state");
         site.set("database.sqlite_dir", data.to_str())
             .set("server.state_dir", state.to_str())
+            // Whoever starts a daemon chooses its port; a start that is to fail must not find the usual one taken.
+            .set("server.listen", "127.0.0.1:0")
             .set("mcp_tasks.poll_interval_seconds", 1)
             .set("mcp_tasks.lease_seconds", 5)
             .set("mcp_tasks.max_poll_backoff_seconds", 2)
@@ -113,6 +117,18 @@ impl Site {
         }
         self.servers.insert(name.to_owned(), server);
         self
+    }
+
+    /// Adds a fake server whose toolset `report` is a native one.
+    #[must_use]
+    pub fn native_server(self, name: &str, url: &str, idempotent: bool, mut more: Value) -> Self {
+        more["task_toolsets"] = json!([{
+            "name": "report",
+            "submit_tool": NATIVE_TOOL,
+            "driver": "native",
+            "idempotent_submit": idempotent,
+        }]);
+        self.server_with(name, url, idempotent, more)
     }
 
     /// Adds an entry to `mcpInterceptors`.
@@ -180,7 +196,11 @@ impl Site {
 
     /// A command on the same configuration, ready to be spawned.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = plain(&self.program, self.path());
+        self.command_of(&self.program, arguments)
+    }
+
+    fn command_of(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = plain(program, self.path());
         command.args(arguments).args(self.files());
         command
     }
@@ -188,6 +208,11 @@ impl Site {
     /// Runs a command on the same configuration to its end.
     pub async fn run(&self, arguments: &[&str]) -> Output {
         finish(self.command(arguments), "").await
+    }
+
+    /// The same by another program, such as another version's.
+    pub async fn run_as(&self, program: &Path, arguments: &[&str]) -> Output {
+        finish(self.command_of(program, arguments), "").await
     }
 
     /// Runs a command without any configuration, in `folder`.
@@ -279,6 +304,18 @@ impl Daemon {
             lives: 0,
             child: None,
         }
+    }
+
+    /// Runs another program, such as another version's.
+    #[must_use]
+    pub fn of(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
+        self
+    }
+
+    /// What it is started as from the next start on.
+    pub fn replace(&mut self, program: &Path) {
+        program.clone_into(&mut self.program);
     }
 
     /// Adds arguments, such as `--role worker`.

@@ -146,6 +146,7 @@ impl Upstream for Scripted {
         let failed = |kind, maybe_executed| CallError {
             kind,
             message: "the scripted connection failed".to_owned(),
+            rpc_code: None,
             retry_after: None,
             maybe_executed,
         };

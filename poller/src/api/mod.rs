@@ -12,6 +12,7 @@ mod openapi;
 mod operator;
 mod personal;
 mod probe;
+mod replay;
 mod request;
 mod resource;
 mod thread;
@@ -61,7 +62,15 @@ fn document() -> serde_json::Value {
 
 /// The routes whose callers are known.
 fn identified(routes: Routes) -> Routes {
-    let rooms = [thread::routes, operator::routes, tools::routes, config::routes, personal::routes, keys::routes];
+    let rooms = [
+        thread::routes,
+        operator::routes,
+        replay::routes,
+        tools::routes,
+        config::routes,
+        personal::routes,
+        keys::routes,
+    ];
     rooms.into_iter().fold(routes, Routes::with)
 }
 

@@ -5,6 +5,7 @@ use axum::response::Response;
 use http::{StatusCode, Uri};
 use mcp_taskd_core::service::Access;
 use mcp_taskd_core::store::TaskFilter;
+use mcp_taskd_core::task::TaskRecord;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
@@ -128,13 +129,19 @@ pub async fn task(
     params: Params,
 ) -> Result<Response, Problem> {
     let task = wait_for(&api, &Access::default(), &id, params.wait()?).await?;
-    Ok(answer(StatusCode::OK, &view::operator_detail(&task, &api.daemon.policy)))
+    Ok(detail(&api, &task).await)
 }
 
 /// `POST /api/tasks/{task_id}/poll-now`.
 pub async fn poll_now(State(api): State<Api>, _: OperatorCaller, TaskId(id): TaskId) -> Result<Response, Problem> {
     let task = api.daemon.tasks.poll_now(&Access::default(), &id).await?;
-    Ok(answer(StatusCode::OK, &view::operator_detail(&task, &api.daemon.policy)))
+    Ok(detail(&api, &task).await)
+}
+
+/// A task's detail.
+async fn detail(api: &Api, task: &TaskRecord) -> Response {
+    let notification = api.daemon.notification(&task.id).await;
+    answer(StatusCode::OK, &view::operator_detail(task, &api.daemon.policy, &notification))
 }
 
 /// `GET /api/workers`.

@@ -193,7 +193,7 @@ pub async fn submit(
         })
         .await?;
     let status = if submitted.replayed { StatusCode::OK } else { StatusCode::CREATED };
-    let mut response = json(status, &view::detail(&submitted.task, &api.daemon.policy));
+    let mut response = detail(&api, status, &submitted.task).await;
     let location = format!("/api/threads/{}/mcp-tasks/{}", encode(&thread.id), submitted.task.id);
     if let Ok(location) = HeaderValue::try_from(location) {
         response.headers_mut().insert(header::LOCATION, location);
@@ -209,13 +209,13 @@ pub async fn get(
     params: Params,
 ) -> Result<Response, Problem> {
     let task = wait_for(&api, &thread.access, &id, params.wait()?).await?;
-    Ok(json(StatusCode::OK, &view::detail(&task, &api.daemon.policy)))
+    Ok(detail(&api, StatusCode::OK, &task).await)
 }
 
 /// `POST …/mcp-tasks/{task_id}/cancel`.
 pub async fn cancel(State(api): State<Api>, thread: Thread, TaskId(id): TaskId) -> Result<Response, Problem> {
     let task = api.daemon.tasks.cancel(&thread.access, &id).await?;
-    Ok(json(StatusCode::OK, &view::detail(&task, &api.daemon.policy)))
+    Ok(detail(&api, StatusCode::OK, &task).await)
 }
 
 /// `POST …/mcp-tasks/{task_id}/input`.
@@ -226,7 +226,7 @@ pub async fn input(
     body: Body,
 ) -> Result<Response, Problem> {
     let task = api.daemon.tasks.input(&thread.access, &id, &body.input()?).await?;
-    Ok(json(StatusCode::OK, &view::detail(&task, &api.daemon.policy)))
+    Ok(detail(&api, StatusCode::OK, &task).await)
 }
 
 /// The task at its next change, after `wait`, or when the daemon drains: a waiting client must not hold a shutdown up.
@@ -238,6 +238,12 @@ pub async fn wait_for(api: &Api, access: &Access, id: &str, wait: Duration) -> R
         }
     }
     Ok(api.daemon.tasks.get(access, id, Duration::ZERO).await?)
+}
+
+/// A task's detail.
+async fn detail(api: &Api, status: StatusCode, task: &TaskRecord) -> Response {
+    let notification = api.daemon.notification(&task.id).await;
+    json(status, &view::detail(task, &api.daemon.policy, &notification))
 }
 
 /// A JSON response, exact (raw documents stay as they are).

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use mcp_taskd_core::clock::{Clock as _, SystemClock};
-use mcp_taskd_core::config::Secrets;
+use mcp_taskd_core::config::{Backend, Secrets, Settings};
 use mcp_taskd_core::service::{Access, Submit};
 use mcp_taskd_core::store::{ApiKeys, Page, SharedStore, TaskFilter};
 use mcp_taskd_core::task::{Policy, TaskRecord};
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::output::Row;
@@ -14,9 +15,10 @@ use super::source::{NewTask, Target, Use};
 use crate::app::{self, Process};
 use crate::auth::{DEFAULT_ID, KeyView, NewKey, issue};
 use crate::daemon::Daemon;
+use crate::delivery::{Order, ReplayError, Replayed, Subscribers};
 use crate::exit::{Exit, Failure, Result};
 use crate::lifecycle::Shutdown;
-use crate::view;
+use crate::view::{self, Notification};
 use crate::wiring::{Backing, Origins};
 
 const PAGE: u32 = 100;
@@ -26,6 +28,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub struct Local {
     store: SharedStore,
     policy: Policy,
+    subscribers: Option<Subscribers>,
+    place: String,
     kind: Kind,
 }
 
@@ -39,7 +43,8 @@ impl Local {
     pub async fn open(origins: &Origins, purpose: Use) -> Result<Self> {
         let configuration = app::load(origins)?;
         let policy = configuration.settings.mcp_tasks.policy();
-        if configuration.settings.database.backend == mcp_taskd_core::config::Backend::Memory {
+        let place = place(&configuration.settings);
+        if configuration.settings.database.backend == Backend::Memory {
             let message = "database.backend memory is seen by the daemon alone; use --url to ask it";
             return Err(Failure::new(Exit::Config, message));
         }
@@ -49,10 +54,17 @@ impl Local {
             shutdown.watch_signals(grace).map_err(anyhow::Error::from)?;
             let process = Process::start(&configuration, "cli", purpose == Use::Poll, &shutdown).await?;
             let store = process.store().clone();
-            return Ok(Self { store, policy, kind: Kind::Writes(Box::new(process)) });
+            let subscribers = process.daemon.subscribers.clone();
+            return Ok(Self { store, policy, subscribers, place, kind: Kind::Writes(Box::new(process)) });
         }
         let backing = app::open(&configuration.settings).await?;
-        Ok(Self { store: backing.store.clone(), policy, kind: Kind::Reads(backing) })
+        let subscribers = backing.subscribers(&configuration.settings)?;
+        Ok(Self { store: backing.store.clone(), policy, subscribers, place, kind: Kind::Reads(backing) })
+    }
+
+    /// Which store this is, for people.
+    pub fn place(&self) -> &str {
+        &self.place
     }
 
     fn daemon(&self) -> Result<&Daemon> {
@@ -62,8 +74,12 @@ impl Local {
         }
     }
 
-    fn row(&self, task: &TaskRecord) -> Row {
-        view::raw(&view::operator_detail(task, &self.policy))
+    async fn row(&self, task: &TaskRecord) -> Row {
+        let notification = match &self.subscribers {
+            Some(subscribers) => subscribers.notification(&task.id).await,
+            None => Notification::default(),
+        };
+        view::raw(&view::operator_detail(task, &self.policy, &notification))
     }
 
     pub async fn tasks(&self, filter: &TaskFilter, limit: u32) -> Result<Vec<Row>> {
@@ -90,12 +106,12 @@ impl Local {
             tokio::time::sleep(LOOK_EVERY).await;
             task = self.find(target).await?;
         }
-        Ok(self.row(&task))
+        Ok(self.row(&task).await)
     }
 
     async fn find(&self, target: &Target) -> Result<TaskRecord> {
         let found = self.store.find_task(&target.id, target.user_id.as_deref(), target.thread_id.as_deref()).await?;
-        found.ok_or_else(|| Failure::failed(format!("there is no task {}", target.id)))
+        found.ok_or_else(|| Failure::failed(format!("there is no task {} in {}", target.id, self.place)))
     }
 
     pub async fn submit(&self, task: &NewTask) -> Result<Row> {
@@ -110,15 +126,19 @@ impl Local {
             idempotency_key: task.idempotency_key.clone(),
             secrets: Secrets::default(),
         };
-        Ok(self.row(&self.daemon()?.submit(submit).await?.task))
+        Ok(self.row(&self.daemon()?.submit(submit).await?.task).await)
     }
 
     pub async fn cancel(&self, target: &Target) -> Result<Row> {
-        Ok(self.row(&self.daemon()?.tasks.cancel(&access(target), &target.id).await?))
+        Ok(self.row(&self.daemon()?.tasks.cancel(&access(target), &target.id).await?).await)
+    }
+
+    pub async fn input(&self, target: &Target, input: &RawValue) -> Result<Row> {
+        Ok(self.row(&self.daemon()?.tasks.input(&access(target), &target.id, input).await?).await)
     }
 
     pub async fn poll_now(&self, target: &Target) -> Result<Row> {
-        Ok(self.row(&self.daemon()?.tasks.poll_now(&access(target), &target.id).await?))
+        Ok(self.row(&self.daemon()?.tasks.poll_now(&access(target), &target.id).await?).await)
     }
 
     pub async fn workers(&self) -> Result<Vec<Row>> {
@@ -139,6 +159,17 @@ impl Local {
             }
         }
         Ok(rows)
+    }
+
+    /// The daemons of the fleet deliver it: this only says that it is due.
+    pub async fn replay(&self, order: &Order) -> Result<Replayed> {
+        let none = || Failure::new(Exit::Config, "no webhooks are configured");
+        let subscribers = self.subscribers.as_ref().ok_or_else(none)?;
+        let now = self.store.workers().await?.now_ms;
+        subscribers.replay(order, now).await.map_err(|error| match error {
+            ReplayError::Store(error) => error.into(),
+            error @ ReplayError::UnknownSink { .. } => Failure::usage(format!("--sink: {error}")),
+        })
     }
 
     /// The register of keys is opened for reading tasks only, since no worker has a part in it.
@@ -197,6 +228,17 @@ impl Local {
             Kind::Writes(process) => process.stop().await,
         }
     }
+}
+
+/// SQLite is where the file is, which depends on the folder that a command is run in; PostgreSQL is one place for all.
+fn place(settings: &Settings) -> String {
+    let database = &settings.database;
+    if database.backend == Backend::Postgres {
+        return "the PostgreSQL database of database.postgres_url".into();
+    }
+    let folder = database.sqlite_dir.as_ref().unwrap_or(&settings.server.state_dir);
+    let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+    format!("the SQLite store in {}", folder.display())
 }
 
 fn access(target: &Target) -> Access {

@@ -1,6 +1,7 @@
 //! The command line (INTERFACE, Commands): data on standard output, diagnostics on standard error.
 
 mod doctor;
+mod document;
 mod events;
 mod keys;
 mod local;
@@ -113,7 +114,7 @@ pub enum Command {
     /// Looks at the workers of the fleet
     #[command(subcommand)]
     Workers(WorkersCommand),
-    /// Looks at tasks, submits and cancels them
+    /// Looks at tasks, submits, answers and cancels them
     #[command(subcommand)]
     Tasks(TasksCommand),
     /// Looks at what happened
@@ -194,6 +195,8 @@ pub enum TasksCommand {
     Submit(tasks::Submit),
     /// Requests the cancel of a task
     Cancel(tasks::Get),
+    /// Answers a task that requires input
+    Input(tasks::Input),
     /// Makes a task due at once
     PollNow(tasks::Get),
 }
@@ -203,7 +206,7 @@ pub enum TasksCommand {
 pub enum EventsCommand {
     /// Events, oldest first
     List(events::List),
-    /// Sends events once more, one JSON object a line, to whoever lost its place
+    /// Sends events once more, one JSON object a line, to whoever lost its place; or to a webhook
     Replay(events::Replay),
 }
 
@@ -275,6 +278,7 @@ mod tests {
             &["mcp-taskd", "tasks"],
             &["mcp-taskd", "tasks", "submit", "--server", "s"],
             &["mcp-taskd", "tasks", "get"],
+            &["mcp-taskd", "tasks", "input", "mcp-task-1"],
             &["mcp-taskd", "serve", "--role", "king"],
             &["mcp-taskd", "tasks", "list", "--limit", "0"],
         ] {

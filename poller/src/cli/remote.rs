@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::output::Row;
 use super::source::{NewTask, Target};
 use crate::auth::{NewKey, USER_HEADER};
+use crate::delivery::{Order, Replayed};
 use crate::exit::{Exit, Failure, Result};
 
 const PAGE: u32 = 100;
@@ -41,9 +42,10 @@ struct Owner {
 impl Remote {
     /// A client of the daemon at `url`; its key comes from `$MCP_TASKD_API_KEY`.
     pub fn new(url: &str) -> Result<Self> {
-        let mut base: Url = url.parse().map_err(|error| Failure::usage(format!("--url {url}: {error}")))?;
+        let wrong = || Failure::usage(format!("--url {url}: not an address such as http://127.0.0.1:8787"));
+        let mut base: Url = url.parse().map_err(|_| wrong())?;
         if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
-            return Err(Failure::usage(format!("--url {url}: not an http or https address")));
+            return Err(wrong());
         }
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));
@@ -56,6 +58,11 @@ impl Remote {
             .map_err(anyhow::Error::from)?;
         let key = std::env::var("MCP_TASKD_API_KEY").ok().filter(|key| !key.is_empty()).map(Into::into);
         Ok(Self { client, base, key })
+    }
+
+    /// Which daemon this is, for people; the rest of its URL may hold a password.
+    pub fn place(&self) -> String {
+        self.base.origin().ascii_serialization()
     }
 
     fn request(&self, method: Method, path: &[&str], query: &[(&str, String)]) -> Result<RequestBuilder> {
@@ -77,7 +84,8 @@ impl Remote {
     async fn send(&self, request: RequestBuilder) -> Result<Response> {
         let response = request.send().await.map_err(|error| {
             let exit = if error.is_connect() { Exit::Unavailable } else { Exit::Failed };
-            Failure { exit, error: anyhow::Error::from(error.without_url()).context("the daemon does not answer") }
+            let context = format!("the daemon at {} does not answer", self.place());
+            Failure { exit, error: anyhow::Error::from(error.without_url()).context(context) }
         })?;
         let status = response.status();
         if status.is_success() {
@@ -159,10 +167,19 @@ impl Remote {
     }
 
     pub async fn cancel(&self, target: &Target) -> Result<Row> {
+        self.json(self.as_owner(target, "cancel").await?).await
+    }
+
+    pub async fn input(&self, target: &Target, input: &RawValue) -> Result<Row> {
+        self.json(self.as_owner(target, "input").await?.json(&IndexMap::from([("input", input)]))).await
+    }
+
+    /// A request that only a task's owner makes, under its path.
+    async fn as_owner(&self, target: &Target, what: &str) -> Result<RequestBuilder> {
         let row = self.task(target, Duration::ZERO).await?;
         let owner = owner(target, &row)?;
-        let path = ["api", "threads", &owner.thread_id, "mcp-tasks", &target.id, "cancel"];
-        self.json(self.request(Method::POST, &path, &[])?.header(USER_HEADER, &owner.user_id)).await
+        let path = ["api", "threads", &owner.thread_id, "mcp-tasks", &target.id, what];
+        Ok(self.request(Method::POST, &path, &[])?.header(USER_HEADER, &owner.user_id))
     }
 
     pub async fn poll_now(&self, target: &Target) -> Result<Row> {
@@ -213,6 +230,27 @@ impl Remote {
             }
         }
         Ok(rows)
+    }
+}
+
+impl Remote {
+    pub async fn replay(&self, order: &Order) -> Result<Replayed> {
+        #[derive(Deserialize)]
+        struct Answer {
+            deliveries: u64,
+            next: Option<i64>,
+        }
+        let body = serde_json::json!({
+            "sink": order.sink,
+            "from": order.from,
+            "to": order.to,
+            "task_id": order.task_id,
+            "user_id": order.user_id,
+            "thread_id": order.thread_id,
+        });
+        let request = self.request(Method::POST, &["api", "events", "replay"], &[])?.json(&body);
+        let Answer { deliveries, next } = self.json(request).await?;
+        Ok(Replayed { deliveries, next })
     }
 }
 

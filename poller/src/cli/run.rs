@@ -58,6 +58,7 @@ pub async fn run(cli: Cli) -> Result<u8> {
         Command::Workers(WorkersCommand::List { server, output }) => {
             let source = Source::open(&global, &server, Use::Read).await?;
             let rows = source.workers().await;
+            rows.iter().for_each(|rows| source.note_none(rows, output));
             source.close().await?;
             print_list(&rows?, output, &WORKERS)?;
         }

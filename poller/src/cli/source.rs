@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use mcp_taskd_core::store::TaskFilter;
+use serde_json::value::RawValue;
 
 use super::local::Local;
-use super::output::Row;
+use super::output::{Format, Row};
 use super::remote::Remote;
 use super::{Global, Server};
 use crate::auth::NewKey;
+use crate::delivery::{Order, Replayed};
 use crate::exit::Result;
 
 /// A submit from the command line.
@@ -44,7 +46,7 @@ pub struct Target {
 pub enum Use {
     /// Looks.
     Read,
-    /// Submits or cancels, as a short-lived registered process.
+    /// Submits, answers or cancels, as a short-lived registered process.
     Write,
     /// Submits and polls until it is done, as there may be no daemon.
     Poll,
@@ -100,6 +102,14 @@ impl Source {
         }
     }
 
+    /// Answers a task that requires input.
+    pub async fn input(&self, target: &Target, input: &RawValue) -> Result<Row> {
+        match self {
+            Self::Store(local) => local.input(target, input).await,
+            Self::Http(remote) => remote.input(target, input).await,
+        }
+    }
+
     /// Makes a task due.
     pub async fn poll_now(&self, target: &Target) -> Result<Row> {
         match self {
@@ -121,6 +131,14 @@ impl Source {
         match self {
             Self::Store(local) => local.events(after, filter, limit).await,
             Self::Http(remote) => remote.events(after, filter, limit).await,
+        }
+    }
+
+    /// Has events delivered once more; a bounded number of them.
+    pub async fn replay(&self, order: &Order) -> Result<Replayed> {
+        match self {
+            Self::Store(local) => local.replay(order).await,
+            Self::Http(remote) => remote.replay(order).await,
         }
     }
 
@@ -153,6 +171,17 @@ impl Source {
         match self {
             Self::Store(local) => local.interrupted().await,
             Self::Http(_) => std::future::pending().await,
+        }
+    }
+
+    /// Tells people where nothing was found: often it is not where they thought to have looked.
+    pub fn note_none(&self, rows: &[Row], output: Format) {
+        if !rows.is_empty() || output != Format::Table {
+            return;
+        }
+        match self {
+            Self::Store(local) => eprintln!("mcp-taskd: none in {}; --url asks a daemon instead", local.place()),
+            Self::Http(remote) => eprintln!("mcp-taskd: none at {}", remote.place()),
         }
     }
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use mcp_taskd_core::store::TaskFilter;
-use mcp_taskd_core::task::{Json, Status};
+use mcp_taskd_core::task::Status;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::output::{Format, Row, print, print_list, print_object};
+use super::output::{Format, print, print_list, print_object};
 use super::source::{NewTask, Source, Target, Use};
 use super::table::Column;
-use super::{Global, Narrow, Server, TasksCommand, parse_id};
+use super::{Global, Narrow, Server, TasksCommand, document, parse_id};
 use crate::auth::DEFAULT_ID;
 use crate::exit::{Failure, Result};
 
@@ -63,6 +63,24 @@ pub struct Get {
     /// The task
     #[arg(value_name = "TASK_ID", value_parser = parse_id)]
     id: String,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// `tasks input`.
+#[derive(Debug, Args)]
+pub struct Input {
+    #[command(flatten)]
+    server: Server,
+    #[command(flatten)]
+    narrow: Narrow,
+    /// The task
+    #[arg(value_name = "TASK_ID", value_parser = parse_id)]
+    id: String,
+    /// The answer: any JSON, such as '"EUR"' or '{"currency": "EUR"}', or @FILE with it, or @- for standard input
+    #[arg(value_name = "JSON|@FILE")]
+    input: String,
     /// How to print
     #[arg(long, value_enum, default_value_t)]
     output: Format,
@@ -135,6 +153,7 @@ pub async fn run(global: &Global, command: TasksCommand) -> Result<u8> {
                 named: None,
             };
             let rows = source.tasks(&filter, list.limit).await;
+            rows.iter().for_each(|rows| source.note_none(rows, list.output));
             source.close().await?;
             print_list(&rows?, list.output, &COLUMNS)?;
         }
@@ -149,6 +168,13 @@ pub async fn run(global: &Global, command: TasksCommand) -> Result<u8> {
             let row = source.cancel(&target(&get.narrow, &get.id)).await;
             source.close().await?;
             print_object(&row?, get.output)?;
+        }
+        TasksCommand::Input(answer) => {
+            let input = document::read("JSON", &answer.input)?;
+            let source = Source::open(global, &answer.server, Use::Write).await?;
+            let row = source.input(&target(&answer.narrow, &answer.id), &input).await;
+            source.close().await?;
+            print_object(&row?, answer.output)?;
         }
         TasksCommand::PollNow(get) => {
             let source = Source::open(global, &get.server, Use::Write).await?;
@@ -176,7 +202,7 @@ async fn run_submit(global: &Global, submit: Submit) -> Result<u8> {
         thread_id: submit.thread,
         server: submit.server,
         task: submit.task,
-        arguments: read_arguments(&submit.arguments)?,
+        arguments: document::read_object("--arguments", &submit.arguments)?,
         idempotency_key: submit.idempotency_key,
     };
     // Without a daemon the process that watches also polls.
@@ -202,20 +228,6 @@ async fn submit_and_watch(source: &Source, task: &NewTask, follow: bool, output:
     }
 }
 
-fn read_arguments(text: &str) -> Result<Row> {
-    let text = match text.strip_prefix('@') {
-        None => text.to_owned(),
-        Some("-") => std::io::read_to_string(std::io::stdin()).map_err(anyhow::Error::from)?,
-        Some(path) => std::fs::read_to_string(path)
-            .map_err(|error| Failure::usage(format!("--arguments @{path} cannot be read: {error}")))?,
-    };
-    let json = Json::parse(&text).map_err(|error| Failure::usage(format!("--arguments: {error}")))?;
-    if !json.as_str().starts_with('{') {
-        return Err(Failure::usage("--arguments must be a JSON object"));
-    }
-    Ok(RawValue::from_string(json.as_str().to_owned()).map_err(anyhow::Error::from)?)
-}
-
 /// What a watcher tells of a task.
 #[derive(Debug, Deserialize)]
 struct Summary {
@@ -224,6 +236,7 @@ struct Summary {
     status: Status,
     updated_at: String,
     error: Option<String>,
+    input_required: Option<Box<RawValue>>,
     tracking_degraded: bool,
     cancel_requested: bool,
     poll_attempt_count: i64,
@@ -243,9 +256,10 @@ impl Summary {
         if self.tracking_degraded {
             line.push_str(", tracking degraded");
         }
-        if let Some(error) = &self.error {
+        let asks = self.input_required.as_ref().filter(|_| self.status == Status::InputRequired).map(|asks| asks.get());
+        for text in asks.into_iter().chain(self.error.as_deref()) {
             line.push_str(": ");
-            line.push_str(&printable(error));
+            line.push_str(&printable(text));
         }
         line
     }
@@ -297,6 +311,10 @@ async fn watch(source: &Source, target: &Target, output: Format) -> Result<u8> {
                 (None, Format::Table) => print(&format!("{line}\n"))?,
                 (None, Format::Json | Format::Jsonl) => print_object(&row, output)?,
             }
+            if summary.status == Status::InputRequired && output == Format::Table {
+                let hint = format!("mcp-taskd: answer it with `mcp-taskd tasks input {} JSON`", summary.task_id);
+                view.as_ref().map_or_else(|| eprintln!("{hint}"), |view| view.log(&hint));
+            }
             last = line;
         }
         if let Some(code) = summary.code() {
@@ -336,23 +354,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_an_object_given_or_in_a_file() {
-        assert_eq!(read_arguments(r#"{ "n": 1.10 }"#).unwrap().get(), r#"{"n":1.10}"#);
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), r#"{"a":[1]}"#).unwrap();
-        assert_eq!(read_arguments(&format!("@{}", file.path().display())).unwrap().get(), r#"{"a":[1]}"#);
-        for wrong in ["[]", "x", "@/there/is/none"] {
-            assert_eq!(read_arguments(wrong).unwrap_err().exit, crate::exit::Exit::Usage, "{wrong}");
-        }
-    }
-
-    #[test]
     fn a_watcher_ends_with_the_tasks_status() {
         let mut task = crate::view::tests::task("mcp-task-1");
         let policy = mcp_taskd_core::task::Policy::default();
         let mut code = |status| {
             task.tracked.status = status;
-            Summary::of(&crate::view::raw(&crate::view::operator_detail(&task, &policy))).unwrap().code()
+            Summary::of(&crate::view::raw(&crate::view::operator_detail(
+                &task,
+                &policy,
+                &crate::view::Notification::default(),
+            )))
+            .unwrap()
+            .code()
         };
         assert_eq!(code(Status::Completed), Some(0));
         assert_eq!(code(Status::Failed), Some(2));
@@ -365,7 +378,11 @@ mod tests {
         let mut task = crate::view::tests::task("mcp-task-1");
         (task.tracked.status, task.tracked.poll_attempt_count) = (Status::Working, 3);
         task.last_poll_error = Some("no \u{1b}[31manswer".into());
-        let detail = crate::view::raw(&crate::view::operator_detail(&task, &mcp_taskd_core::task::Policy::default()));
+        let detail = crate::view::raw(&crate::view::operator_detail(
+            &task,
+            &mcp_taskd_core::task::Policy::default(),
+            &crate::view::Notification::default(),
+        ));
         let standing = Summary::of(&detail).unwrap().standing();
         assert_eq!(standing, "report working, 3 polls, the last one failed: no  [31manswer");
     }

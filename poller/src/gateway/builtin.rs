@@ -191,7 +191,8 @@ async fn get(daemon: &Daemon, access: &Access, arguments: Map<String, Value>) ->
         None => daemon.tasks.get(access, &arguments.task_id, Duration::ZERO).await,
     };
     let task = task.map_err(|error| refused(&error))?;
-    Ok(Outcome::json(&view::detail(&task, &daemon.policy)))
+    let notification = daemon.notification(&task.id).await;
+    Ok(Outcome::json(&view::detail(&task, &daemon.policy, &notification)))
 }
 
 async fn cancel(daemon: &Daemon, access: &Access, arguments: Map<String, Value>) -> Result<Outcome, Outcome> {

@@ -49,8 +49,9 @@ impl Traced {
     fn start(&self, method: &'static str, call: Option<&ToolCall<'_>>) -> Span {
         let mut attributes = self.attributes.clone();
         attributes.push(KeyValue::new("mcp.method.name", method));
-        let name = call.map_or_else(|| method.to_owned(), |call| format!("{method} {}", call.tool));
-        if let Some(call) = call {
+        let tool = call.filter(|call| call.method.task_id().is_none());
+        let name = tool.map_or_else(|| method.to_owned(), |call| format!("{method} {}", call.tool));
+        if let Some(call) = tool {
             attributes.push(KeyValue::new("gen_ai.operation.name", "execute_tool"));
             attributes.push(KeyValue::new("gen_ai.tool.name", call.tool.to_owned()));
         }
@@ -103,7 +104,7 @@ fn is_tool_error(result: &RawValue) -> bool {
 impl Upstream for Traced {
     async fn call_tool(&self, call: ToolCall<'_>) -> Result<Box<RawValue>, CallError> {
         // Ends when it is dropped, also where nobody waits for the answer any more.
-        let mut span = self.start("tools/call", Some(&call));
+        let mut span = self.start(call.method.as_str(), Some(&call));
         let parent = traceparent(span.span_context());
         let mut meta = call.meta.to_vec();
         meta.push((TRACEPARENT, &parent));

@@ -115,12 +115,7 @@ fn missing<'a>(server: &'a Server, tools: &[Box<RawValue>]) -> Vec<&'a str> {
     let listed: HashSet<String> = tools.iter().filter_map(|raw| Members::read(raw)?.text("name")).collect();
     let mut missing = Vec::new();
     for toolset in &server.toolsets {
-        let roles = [&toolset.submit_tool, &toolset.status_tool, &toolset.cancel_tool];
-        for tool in roles.into_iter().chain(&toolset.input_tool) {
-            if !listed.contains(tool) {
-                missing.push(tool.as_str());
-            }
-        }
+        missing.extend(toolset.tools().filter(|tool| !listed.contains(*tool)));
     }
     missing
 }
@@ -134,12 +129,7 @@ fn visible(server: &Server, tools: &[Box<RawValue>], view: &mut View) -> Vec<Too
         servers: vec![server.name.clone()],
         why: Why::Invalid,
     };
-    let hidden: HashSet<&str> = server
-        .toolsets
-        .iter()
-        .flat_map(|toolset| [&toolset.status_tool, &toolset.cancel_tool].into_iter().chain(&toolset.input_tool))
-        .map(String::as_str)
-        .collect();
+    let hidden: HashSet<&str> = server.toolsets.iter().flat_map(|toolset| toolset.hidden_tools()).collect();
     let submits: HashMap<&str, &Arc<Toolset>> =
         server.toolsets.iter().map(|toolset| (toolset.submit_tool.as_str(), toolset)).collect();
     let mut seen = HashSet::new();

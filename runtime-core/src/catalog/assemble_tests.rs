@@ -10,14 +10,7 @@ fn server(name: &str) -> Server {
 }
 
 fn with_tasks(name: &str) -> Server {
-    let toolset = Toolset {
-        name: "report".into(),
-        submit_tool: "submit".into(),
-        status_tool: "status".into(),
-        cancel_tool: "cancel".into(),
-        input_tool: Some("input".into()),
-        idempotent_submit: false,
-    };
+    let toolset = Toolset { input_tool: Some("input".into()), ..Toolset::new("report", "submit", "status", "cancel") };
     Server { toolsets: vec![Arc::new(toolset)], ..server(name) }
 }
 
@@ -43,6 +36,27 @@ fn named(names: &[&str]) -> Arc<[Box<RawValue>]> {
 
 fn names(view: &View) -> Vec<&str> {
     view.tools.iter().map(|tool| tool.name.as_str()).collect()
+}
+
+#[test]
+fn a_native_toolset_hides_nothing_and_misses_its_submit_tool_alone_38_39() {
+    let toolset = Toolset {
+        name: "render".into(),
+        submit_tool: "render".into(),
+        status_tool: String::new(),
+        cancel_tool: String::new(),
+        input_tool: None,
+        idempotent_submit: false,
+    };
+    let native = || Server { toolsets: vec![Arc::new(toolset.clone())], ..server("s") };
+    let render = r#"{"name":"render","inputSchema":{},"execution":{"taskSupport":"required"}}"#;
+    let view =
+        assemble(&[(native(), Some(Ok(raws(&[render, r#"{"name":"echo","inputSchema":{}}"#]))))], &Rules::default());
+    assert_eq!(names(&view), ["s_render", "s_echo"]);
+    let tool = view.find("s_render").unwrap();
+    assert!(tool.toolset.is_some() && !tool.definition.get().contains("taskSupport"), "it is a submit tool here");
+    let view = assemble(&[(native(), Some(Ok(named(&["echo"]))))], &Rules::default());
+    assert!(view.problems[0].ends_with("does not have the configured tools render"), "{:?}", view.problems);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use http::Uri;
 use serde::{Deserialize, Serialize};
 
-use super::{AuthMode, Backend, ConfigError, Settings};
+use super::{AuthMode, Backend, Settings};
 
 /// `auth`.
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -47,49 +47,48 @@ impl Default for JwtSettings {
     }
 }
 
-/// Refuses what would let nobody in, or somebody whom the configuration does not mean (invariant 10).
-pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
+/// Finds what would let nobody in, or somebody whom the configuration does not mean (invariant 10).
+pub(super) fn check(settings: &Settings, wrong: &mut Vec<String>) {
     let auth = &settings.auth;
-    if let Some(resource) = &auth.resource {
-        let usable = web_address(resource).is_some() && !resource.contains(['#', '?', '"', ' ']);
-        if !usable {
-            return Err(ConfigError(
-                "auth.resource must be the gateway's address, such as https://tasks.example/mcp, without query or fragment"
-                    .into(),
-            ));
-        }
+    let is_address = |resource: &str| web_address(resource).is_some() && !resource.contains(['#', '?', '"', ' ']);
+    if auth.resource.as_deref().is_some_and(|resource| !is_address(resource)) {
+        wrong.push(
+            "auth.resource must be the gateway's address, such as https://tasks.example/mcp, without query or fragment"
+                .into(),
+        );
     }
     match auth.mode {
-        AuthMode::ApiKey if settings.database.backend == Backend::Memory => Err(ConfigError(
+        AuthMode::ApiKey if settings.database.backend == Backend::Memory => wrong.push(
             "auth.mode api_key needs database.backend sqlite or postgres: memory keeps no keys, so nobody could call"
                 .into(),
-        )),
-        AuthMode::None | AuthMode::ApiKey => Ok(()),
-        AuthMode::Jwt => jwt(&auth.jwt),
+        ),
+        AuthMode::None | AuthMode::ApiKey => {}
+        AuthMode::Jwt => jwt(&auth.jwt, wrong),
     }
 }
 
-fn jwt(jwt: &JwtSettings) -> Result<(), ConfigError> {
+fn jwt(jwt: &JwtSettings, wrong: &mut Vec<String>) {
     for (key, value) in [("issuer", &jwt.issuer), ("audience", &jwt.audience), ("jwks_url", &jwt.jwks_url)] {
         if value.as_ref().is_none_or(String::is_empty) {
-            return Err(ConfigError(format!("auth.jwt.{key} is needed by auth.mode jwt")));
+            wrong.push(format!("auth.jwt.{key} is needed by auth.mode jwt"));
         }
     }
     // Whoever can change the keys on their way lets himself in.
-    let url = jwt.jwks_url.as_deref().and_then(web_address);
-    let safe = url.is_some_and(|url| {
-        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
-        let local = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-        url.scheme_str() == Some("https") || local
-    });
-    if !safe {
-        return Err(ConfigError(
+    let is_safe = |url: &str| {
+        web_address(url).is_some_and(|url| {
+            let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+            let local =
+                host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+            url.scheme_str() == Some("https") || local
+        })
+    };
+    if jwt.jwks_url.as_deref().is_some_and(|url| !url.is_empty() && !is_safe(url)) {
+        wrong.push(
             "auth.jwt.jwks_url must be an https address (http only on this machine): whoever can change the keys on their \
              way could make tokens"
                 .into(),
-        ));
+        );
     }
-    Ok(())
 }
 
 /// An `http` or `https` address.
@@ -106,7 +105,9 @@ mod tests {
     fn with(change: impl FnOnce(&mut Settings)) -> Result<(), String> {
         let mut settings = Settings::default();
         change(&mut settings);
-        check(&settings).map_err(|error| error.to_string())
+        let mut wrong = Vec::new();
+        check(&settings, &mut wrong);
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
     }
 
     fn complete(settings: &mut Settings) {
@@ -133,6 +134,8 @@ mod tests {
             });
             assert!(error.unwrap_err().contains(key), "{key}");
         }
+        let nothing = with(|settings| settings.auth.mode = AuthMode::Jwt).unwrap_err();
+        assert_eq!(nothing.lines().count(), cases.len(), "all of it at once: {nothing}");
     }
 
     #[test]

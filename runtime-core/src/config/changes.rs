@@ -3,7 +3,7 @@
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 
-use super::Settings;
+use super::{Settings, Webhook};
 
 impl Settings {
     /// The keys whose values differ between the two, dotted and in the file's order; never the values.
@@ -15,6 +15,11 @@ impl Settings {
         let url = |settings: &Self| settings.database.postgres_url.as_ref().map(|url| url.expose_secret().to_owned());
         let key = "database.postgres_url".to_owned();
         if url(self) != url(other) && !keys.contains(&key) {
+            keys.push(key);
+        }
+        let signed = |settings: &Self| settings.webhooks.iter().map(Webhook::keys).collect::<Vec<_>>();
+        let key = "webhooks".to_owned();
+        if signed(self) != signed(other) && !keys.contains(&key) {
             keys.push(key);
         }
         keys

@@ -49,7 +49,6 @@ fn what_is_not_implemented_is_refused_by_name() {
         change(&mut settings);
         refused(&settings, &none)
     };
-    assert!(with(&|settings| settings.webhooks = vec![json!({"url": "http://h"})]).contains("webhooks"));
     assert!(with(&|settings| settings.auth.mode = AuthMode::Jwt).contains("auth.jwt.issuer"), "it would let nobody in");
     let settings = Settings::default();
     for key in ["user_auth", "headers_from_context"] {
@@ -94,4 +93,52 @@ fn instances_that_share_a_chain_of_tokens_need_a_shared_key_116() {
     assert!(check(&settings, &disabled).is_ok());
     settings.credentials_keys = vec!["key".into()];
     assert!(check(&settings, &oauth("refresh_token")).is_ok());
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once_and_where_it_stands() {
+    let toolset = r#"[{"name": "r", "submit_tool": "a", "status_tool": "b", "cancel_tool": "c"}]"#;
+    let text = format!(
+        "{{\"mcpServers\": {{\n  \"s\": {{\"url\": \"http://h/mcp?key=hunter2\", \"type\": \"http\",\n    \"task_toolsets\": {toolset}}},\n  \
+         \"me\": {{\"type\": \"http\",\n    \"url\": \"http://localhost:8787/mcp\"}}}}}}"
+    );
+    let extensions = Extensions::parse(&text, Path::new("e.json"), &Environment::default()).unwrap();
+    let mut settings = Settings::default();
+    settings.mcp_tasks.enabled = false;
+    settings.database.backend = Backend::Memory;
+    settings.auth.mode = AuthMode::Jwt;
+    settings.guardrails.provider.kind = "my.company:Provider".into();
+    let error = refused(&settings, &extensions);
+    for said in [
+        "e.json, line 3, column 5: mcpServers.s.task_toolsets need mcp_tasks.enabled=true\n    3 |     \"task_toolsets\": ",
+        "e.json, line 3, column 5: mcpServers.s.task_toolsets need database.backend",
+        "e.json, line 5, column 5: mcpServers.me.url is this daemon's own gateway (server.listen 127.0.0.1:8787)",
+        "\nauth.jwt.issuer is needed",
+        "\nauth.jwt.audience is needed",
+        "\nauth.jwt.jwks_url is needed",
+        "\nguardrails.provider.use: my.company:Provider",
+    ] {
+        assert!(error.contains(said), "{said}\nis not in\n{error}");
+    }
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+#[test]
+fn a_server_entry_that_leads_back_to_this_daemon_is_refused_by_name() {
+    let mut settings = Settings::default();
+    settings.auth.resource = Some("https://tasks.example/mcp".into());
+    let entry = |kind: &str, url: &str, enabled: bool| {
+        extensions(&json!({"mcpServers": {"me": {"type": kind, "url": url, "enabled": enabled}}}))
+    };
+    for (kind, url) in [
+        ("http", "http://127.0.0.1:8787/mcp"),
+        ("sse", "http://localhost:8787/mcp"),
+        ("http", "https://tasks.example:443/mcp/"),
+    ] {
+        assert!(refused(&settings, &entry(kind, url, true)).contains("mcpServers.me.url is this daemon's own gateway"));
+        assert!(check(&settings, &entry(kind, url, false)).is_ok(), "switched off it asks nobody");
+    }
+    for other in ["http://127.0.0.1:9000/mcp", "https://tasks.example/other", "http://tasks.example/mcp"] {
+        assert!(check(&settings, &entry("http", other, true)).is_ok(), "{other}");
+    }
 }

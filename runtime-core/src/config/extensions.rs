@@ -30,6 +30,25 @@ pub struct Extensions {
     pub warnings: Vec<String>,
     /// The whole file as it stands, references unexpanded.
     pub document: Definition,
+    /// The file's text.
+    pub(super) text: Text,
+}
+
+/// A file's text, kept for the places of what turns out to be wrong in it. It may hold secrets, so that `Debug` does not show it.
+#[derive(Clone, Default)]
+pub(super) struct Text(pub(super) Box<str>);
+
+impl Text {
+    /// The text itself, secrets and all.
+    pub(super) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Text(…)")
+    }
 }
 
 /// JSON as the file has it. It may hold secrets, so that it is never shown by `Debug`; see [`Definition::masked`].

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::task::Toolset;
 use crate::task::limits::TASK_NAME_MAX_CHARS;
 
 /// The JSON Schema of `extensions_config.json`.
@@ -56,17 +57,23 @@ fn server() -> Value {
 
 fn toolset() -> Value {
     let name = json!({ "type": "string", "pattern": r"\S" });
+    let absent = json!({ "type": "null" });
     json!({
         "type": "object",
         "properties": {
             "name": { "type": "string", "pattern": r"\S", "maxLength": TASK_NAME_MAX_CHARS },
             "submit_tool": name,
-            "status_tool": name,
-            "cancel_tool": name,
+            "driver": { "enum": [Toolset::TOOLS, Toolset::NATIVE, null], "default": Toolset::TOOLS },
+            "status_tool": { "type": ["string", "null"], "pattern": r"\S" },
+            "cancel_tool": { "type": ["string", "null"], "pattern": r"\S" },
             "input_tool": { "type": ["string", "null"], "pattern": r"\S" },
             "idempotent_submit": { "type": ["boolean", "null"], "default": false },
         },
-        "required": ["name", "submit_tool", "status_tool", "cancel_tool"],
+        "required": ["name", "submit_tool"],
+        // MCP's own tasks have methods in place of the other tools.
+        "if": { "properties": { "driver": { "const": Toolset::NATIVE } }, "required": ["driver"] },
+        "then": { "properties": { "status_tool": absent, "cancel_tool": absent, "input_tool": absent } },
+        "else": { "properties": { "status_tool": name, "cancel_tool": name }, "required": ["status_tool", "cancel_tool"] },
         "additionalProperties": false,
     })
 }

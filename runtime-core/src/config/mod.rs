@@ -15,6 +15,7 @@ mod interceptor;
 mod load;
 mod locate;
 mod oauth;
+mod own;
 mod personal;
 mod place;
 mod redact;
@@ -26,11 +27,12 @@ mod settings;
 mod source;
 mod transport;
 mod value;
+mod webhooks;
 mod yaml;
 
 pub use auth::{AuthSettings, JwtSettings};
 pub use callers::{ContextHeaders, OnMissing, Secrets, UserAuth};
-pub use check::{check, unsupported};
+pub use check::check;
 pub use drift::{Drift, Frozen};
 pub use environment::Environment;
 pub use extensions::{CredentialSource, Definition, Extensions, ServerConfig, Transport};
@@ -49,6 +51,7 @@ pub use settings::{
 };
 pub use source::{Content, Signature, Source};
 pub use transport::{is_reserved as is_reserved_header, legal as is_legal_header_value};
+pub use webhooks::Webhook;
 
 /// A configuration that cannot be used; the message names the file and key, and never a secret's value (exit 78).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

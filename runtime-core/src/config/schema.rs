@@ -19,8 +19,8 @@ pub(super) enum Kind {
     Secret,
     /// A list of texts.
     Names,
-    /// A list of anything.
-    List,
+    /// A list of subscribers; [`super::webhooks`] reads them.
+    Webhooks,
 }
 
 /// A key, by its dotted path.
@@ -78,7 +78,7 @@ pub(super) const KEYS: &[Key] = &[
     optional("auth.resource", Kind::Text),
     key("auth.max_requests_per_second", Kind::Integer(1, 100_000)),
     key("deployment.multi_instance", Kind::Bool),
-    key("webhooks", Kind::List),
+    key("webhooks", Kind::Webhooks),
 ];
 
 /// What a path leads to.
@@ -189,7 +189,7 @@ fn value_schema(key: &Key) -> Value {
         Kind::Text | Kind::Address | Kind::Secret => ("string", json!({})),
         Kind::Choice(words) => ("string", json!({"enum": words})),
         Kind::Names => ("array", json!({"items": {"type": "string"}})),
-        Kind::List => ("array", json!({})),
+        Kind::Webhooks => ("array", json!({"items": super::webhooks::json_schema()})),
     };
     let mut schema = Map::new();
     schema.insert("type".into(), if key.nullable { json!([kind, "null"]) } else { json!(kind) });

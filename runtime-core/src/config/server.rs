@@ -205,10 +205,9 @@ impl Reader<'_> {
             if !names.insert(toolset.name.clone()) {
                 return Err(self.error("task_toolsets", &format!("has two entries named {}", toolset.name)));
             }
-            let roles = [&toolset.submit_tool, &toolset.status_tool, &toolset.cancel_tool];
-            for tool in roles.into_iter().chain(&toolset.input_tool) {
+            for tool in toolset.tools() {
                 // One tool in two roles could not be told apart by its answers (37).
-                if !tools.insert(tool.clone()) {
+                if !tools.insert(tool.to_owned()) {
                     return Err(self.error("task_toolsets", &format!("uses the tool {tool} twice")));
                 }
             }
@@ -218,8 +217,8 @@ impl Reader<'_> {
     }
 
     fn toolset(&self, entry: &Value, at: &str) -> Result<Toolset, String> {
-        const KEYS: [&str; 6] =
-            ["name", "submit_tool", "status_tool", "cancel_tool", "input_tool", "idempotent_submit"];
+        const KEYS: [&str; 7] =
+            ["name", "submit_tool", "driver", "status_tool", "cancel_tool", "input_tool", "idempotent_submit"];
         let Value::Object(members) = entry else { return Err(self.error(at, "must be an object")) };
         for key in members.keys() {
             if !KEYS.contains(&key.as_str()) {
@@ -236,16 +235,27 @@ impl Reader<'_> {
             let what = format!("must have at most {TASK_NAME_MAX_CHARS} characters");
             return Err(self.error(&format!("{at}.name"), &what));
         }
+        let has = |key: &&str| members.get(*key).is_some_and(|value| !value.is_null());
+        let native = match members.get("driver") {
+            None | Some(Value::Null) => false,
+            Some(Value::String(driver)) if driver == Toolset::TOOLS => false,
+            Some(Value::String(driver)) if driver == Toolset::NATIVE => true,
+            Some(_) => {
+                let what = format!("must be {:?} or {:?}", Toolset::TOOLS, Toolset::NATIVE);
+                return Err(self.error(&format!("{at}.driver"), &what));
+            }
+        };
+        if let Some(key) = ["status_tool", "cancel_tool", "input_tool"].iter().find(|key| native && has(key)) {
+            let what = format!("has no place beside driver {:?}: MCP Tasks have methods for that", Toolset::NATIVE);
+            return Err(self.error(&format!("{at}.{key}"), &what));
+        }
+        let unless_native = |key: &str| if native { Ok(String::new()) } else { text(key) };
         Ok(Toolset {
             name,
             submit_tool: text("submit_tool")?,
-            status_tool: text("status_tool")?,
-            cancel_tool: text("cancel_tool")?,
-            input_tool: members
-                .get("input_tool")
-                .filter(|value| !value.is_null())
-                .map(|_| text("input_tool"))
-                .transpose()?,
+            status_tool: unless_native("status_tool")?,
+            cancel_tool: unless_native("cancel_tool")?,
+            input_tool: has(&"input_tool").then(|| text("input_tool")).transpose()?,
             idempotent_submit: match members.get("idempotent_submit") {
                 None | Some(Value::Null) => false,
                 Some(Value::Bool(value)) => *value,

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::environment::reference;
-use super::extensions::Definition;
+use super::extensions::{Definition, Text};
 use super::locate::locate;
 use super::place::{Mistake, Place, refusal};
 use super::schema::{SLIP, hint};
@@ -56,6 +56,7 @@ impl Extensions {
             return Err(refusal(&wrong.into_iter().map(place).collect::<Vec<_>>(), text));
         }
         loaded.document = Definition(document);
+        loaded.text = Text(text.into());
         Ok(loaded)
     }
 

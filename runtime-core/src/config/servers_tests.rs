@@ -237,6 +237,36 @@ fn toolsets_are_checked_24_36_37() {
 }
 
 #[test]
+fn a_native_toolset_names_its_submit_tool_alone_36_37() {
+    let with = |more: Value| {
+        let mut toolset = json!({"name": "render", "submit_tool": "render_video", "driver": "native"});
+        toolset.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        with_toolsets(&json!([toolset, self::toolset()]))
+    };
+    let loaded = with(json!({"idempotent_submit": true, "input_tool": null})).unwrap();
+    let toolsets = &loaded.servers["s"].toolsets;
+    assert_eq!(toolsets.iter().map(crate::task::Toolset::driver).collect::<Vec<_>>(), ["native", "tools"]);
+    assert_eq!(toolsets[0].tools().collect::<Vec<_>>(), ["render_video"]);
+    assert_eq!(toolsets[1].hidden_tools().collect::<Vec<_>>(), ["b", "c"]);
+    for (more, named) in [
+        (json!({"status_tool": "x"}), "task_toolsets[0].status_tool has no place beside driver \"native\""),
+        (json!({"cancel_tool": "x"}), "task_toolsets[0].cancel_tool has no place"),
+        (json!({"input_tool": "x"}), "task_toolsets[0].input_tool has no place"),
+        (json!({"driver": "nativ"}), "task_toolsets[0].driver must be \"tools\" or \"native\""),
+        (json!({"driver": 1}), "task_toolsets[0].driver must be"),
+        (json!({"driver": "tools"}), "task_toolsets[0].status_tool must be a text"),
+        (json!({"driver": null}), "task_toolsets[0].status_tool must be a text"),
+        (json!({"submit_tool": "b"}), "uses the tool b twice"),
+    ] {
+        let error = with(more).unwrap_err();
+        assert!(error.contains("mcpServers.s") && error.contains(named), "{error}");
+    }
+    let mut named = toolset();
+    named["driver"] = "tools".into();
+    assert!(with_toolsets(&json!([named])).is_ok(), "the default may be written out");
+}
+
+#[test]
 fn a_server_with_tasks_has_a_short_name_24() {
     let named = |name: &str, toolsets: &Value| {
         parse_with(&json!({"mcpServers": {name: {"command": "x", "task_toolsets": toolsets}}}), &[])

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use super::auth::AuthSettings;
+use super::webhooks::Webhook;
 use crate::task::{Limits, Policy};
 
 /// The whole of `config.yaml`.
@@ -31,7 +32,7 @@ pub struct Settings {
     /// The fleet.
     pub deployment: DeploymentSettings,
     /// Event subscribers.
-    pub webhooks: Vec<Value>,
+    pub webhooks: Vec<Webhook>,
     /// The keys that credentials are stored under, the one that encrypts first: of the environment, never of the file (116).
     #[serde(skip)]
     pub credentials_keys: Vec<SecretString>,

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::place::{Mistake, Place};
 use super::schema::{Key, Kind};
+use super::webhooks;
 use super::yaml::{self, Yaml};
 
 /// A key's value before it is checked.
@@ -29,6 +30,11 @@ impl Origin {
     /// A place in a file; none in what is no file.
     pub(super) fn new(file: &str, place: Option<Place>) -> Self {
         Self { file: file.to_owned(), place }
+    }
+
+    /// Another place in the same file; none in what is no file.
+    pub(super) fn at(&self, place: Place) -> Self {
+        Self { file: self.file.clone(), place: self.place.and(Some(place)) }
     }
 
     /// A mistake there.
@@ -59,7 +65,7 @@ pub(super) fn value(key: &Key, input: Input, origin: &Origin, referred: bool) ->
     let input = match input {
         Input::Text(text) if key.nullable && (text.is_empty() || text == "null") => Input::Yaml(Yaml::Null),
         Input::Text(text) => match key.kind {
-            Kind::Bool | Kind::Integer(..) | Kind::Names | Kind::List => {
+            Kind::Bool | Kind::Integer(..) | Kind::Names | Kind::Webhooks => {
                 // The place in such a text says nothing to anybody.
                 Input::Yaml(yaml::parse(&text, &origin.file).map_err(Mistake::unplaced)?.value)
             }
@@ -72,7 +78,7 @@ pub(super) fn value(key: &Key, input: Input, origin: &Origin, referred: bool) ->
         return match key.kind {
             _ if key.nullable => Ok(Value::Null),
             // A list whose entries are all commented out.
-            Kind::List | Kind::Names => Ok(Value::Array(Vec::new())),
+            Kind::Webhooks | Kind::Names => Ok(Value::Array(Vec::new())),
             _ => wrong("given a value"),
         };
     }
@@ -112,7 +118,7 @@ pub(super) fn value(key: &Key, input: Input, origin: &Origin, referred: bool) ->
             Ok(Yaml::List(nodes).into_json())
         }
         (Kind::Names, _) => wrong("a list of texts"),
-        (Kind::List, tree @ Yaml::List(_)) => Ok(tree.into_json()),
-        (Kind::List, _) => wrong("a list"),
+        (Kind::Webhooks, Yaml::List(nodes)) => webhooks::read(nodes, origin),
+        (Kind::Webhooks, _) => wrong("a list"),
     }
 }

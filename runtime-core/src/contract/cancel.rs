@@ -10,6 +10,9 @@ use crate::task::{Failure, FailureKind, Limits, Snapshot};
 pub enum CancelReading {
     /// The terminal state that the task really has.
     Ended(Box<Snapshot>),
+    /// The server has taken the cancel and the task has not ended yet: it is asked on, as one that is being cancelled. Only
+    /// native tasks have this; what they said until then is this.
+    Taken(Box<Snapshot>),
     /// Anything else: the cancel is tried again (20).
     Failure(Failure),
 }

@@ -22,7 +22,7 @@ pub enum StatusReading {
 }
 
 impl StatusReading {
-    pub(super) fn violation(tool: &str, why: &str) -> Self {
+    fn violation(tool: &str, why: &str) -> Self {
         Self::Snapshot(Box::new(Snapshot::failure(
             code::CONTRACT_VIOLATION,
             &format!("{tool} broke the task contract: {why}"),
@@ -90,16 +90,12 @@ pub(super) fn read(
     };
     match snapshot(&wire, remote_id, limits, accept) {
         Ok(snapshot) => StatusReading::Snapshot(Box::new(snapshot)),
-        Err(Flaw::Violation(why)) => StatusReading::violation(tool, &why),
-        Err(Flaw::Unreadable(why)) => StatusReading::Failure(Failure::new(
-            FailureKind::Protocol,
-            format!("the answer of {tool} cannot be judged: {why}"),
-        )),
+        Err(flaw) => flaw.reading(tool),
     }
 }
 
 /// Why an answer is no snapshot.
-enum Flaw {
+pub(super) enum Flaw {
     /// The server broke the contract: permanent.
     Violation(String),
     /// The answer cannot be judged (146): try again.
@@ -107,8 +103,19 @@ enum Flaw {
 }
 
 impl Flaw {
-    fn violation<T>(why: impl Into<String>) -> Result<T, Self> {
+    pub(super) fn violation<T>(why: impl Into<String>) -> Result<T, Self> {
         Err(Self::Violation(why.into()))
+    }
+
+    /// What it makes of the answer of `tool`.
+    pub(super) fn reading(self, tool: &str) -> StatusReading {
+        match self {
+            Self::Violation(why) => StatusReading::violation(tool, &why),
+            Self::Unreadable(why) => {
+                let message = format!("the answer of {tool} cannot be judged: {why}");
+                StatusReading::Failure(Failure::new(FailureKind::Protocol, message))
+            }
+        }
     }
 }
 
@@ -160,11 +167,11 @@ fn snapshot(
 }
 
 /// A stored id is within its bounds (1–255 characters, no U+0000), so that an id that equals it is too.
-fn check_id(id: &str, remote_id: &str) -> Result<(), Flaw> {
+pub(super) fn check_id(id: &str, remote_id: &str) -> Result<(), Flaw> {
     if id == remote_id { Ok(()) } else { Flaw::violation("task_id is another task's, empty or too long") }
 }
 
-fn json(raw: &RawValue) -> Result<Json, Flaw> {
+pub(super) fn json(raw: &RawValue) -> Result<Json, Flaw> {
     Json::parse(raw.get()).map_err(|error| match error {
         JsonError::TooDeep | JsonError::Invalid => Flaw::Unreadable(error.to_string()),
     })
@@ -189,7 +196,12 @@ impl From<UnicodeError> for Flaw {
 }
 
 /// A text that merely advises: ignored where it is no string (154), bounded where it is.
-fn advice(raw: Option<&RawValue>, name: &str, max_chars: usize, warnings: &mut Vec<String>) -> Option<String> {
+pub(super) fn advice(
+    raw: Option<&RawValue>,
+    name: &str,
+    max_chars: usize,
+    warnings: &mut Vec<String>,
+) -> Option<String> {
     let raw = raw.filter(|raw| raw.get() != "null")?;
     if let Ok(Some(text)) = text(raw) {
         return Some(clip(&text, max_chars));
@@ -199,7 +211,7 @@ fn advice(raw: Option<&RawValue>, name: &str, max_chars: usize, warnings: &mut V
 }
 
 /// A payload of at most 64 KiB of compact JSON, never truncated (26).
-fn slot(raw: Option<&RawValue>, name: &str) -> Result<Option<Json>, Flaw> {
+pub(super) fn slot(raw: Option<&RawValue>, name: &str) -> Result<Option<Json>, Flaw> {
     let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(None) };
     let json = json(raw)?;
     if json.as_str().len() > SLOT_MAX_BYTES {
@@ -235,16 +247,24 @@ fn artifact(raw: Option<&RawValue>) -> Result<Option<Json>, Flaw> {
     Ok(Some(Json::from_stored(compact)))
 }
 
-/// The hint, where it is a finite positive number; anything else is ignored with a warning (136).
+/// The hint, at most 24 hours (13).
 fn hint(raw: Option<&RawValue>, warnings: &mut Vec<String>) -> Option<Duration> {
+    positive(raw, "poll_after_seconds", warnings).map(wait)
+}
+
+/// A wait of so many seconds, at most 24 hours.
+pub(super) fn wait(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.min(MAX_WAIT_MS as f64 / 1_000.0))
+}
+
+/// A finite positive number; anything else is ignored with a warning (136).
+pub(super) fn positive(raw: Option<&RawValue>, name: &str, warnings: &mut Vec<String>) -> Option<f64> {
     let raw = raw.filter(|raw| raw.get() != "null")?;
     // `1e999` is a JSON number that no f64 holds; it is as unusable as infinity.
     match raw.get().parse::<f64>() {
-        Ok(seconds) if seconds.is_finite() && seconds > 0.0 => {
-            Some(Duration::from_secs_f64(seconds.min(MAX_WAIT_MS as f64 / 1_000.0)))
-        }
+        Ok(number) if number.is_finite() && number > 0.0 => Some(number),
         _ => {
-            warnings.push("poll_after_seconds is no finite positive number".to_owned());
+            warnings.push(format!("{name} is no finite positive number"));
             None
         }
     }

@@ -1,5 +1,7 @@
 //! What a submit tool's answer means (BEHAVIOURS 1–6, 23, 152).
 
+use serde_json::value::RawValue;
+
 use super::ToolAnswer;
 use super::status::{Wire, text};
 use crate::task::limits::{REMOTE_ID_MAX_CHARS, clip};
@@ -27,16 +29,7 @@ pub fn read_submit(answer: &ToolAnswer, tool: &str) -> Result<String, Refusal> {
     let Ok(wire) = serde_json::from_str::<Wire<'_>>(structured.get()) else {
         return refuse(broke("structuredContent is no object, or names a member twice"), None);
     };
-    let id = match wire.task_id.map(text) {
-        Some(Ok(Some(id))) if !id.is_empty() => id,
-        _ => return refuse(broke("task_id is missing, empty or no string"), None),
-    };
-    if id.contains('\0') {
-        return refuse(broke("task_id contains U+0000"), Some(id));
-    }
-    if id.chars().count() > REMOTE_ID_MAX_CHARS {
-        return refuse(broke(&format!("task_id is longer than {REMOTE_ID_MAX_CHARS} characters")), Some(id));
-    }
+    let id = check_handle(wire.task_id, "task_id", tool)?;
     match wire.status.map(text) {
         Some(Ok(Some(status))) if status == "running" => Ok(id),
         Some(Ok(Some(status))) => {
@@ -44,6 +37,23 @@ pub fn read_submit(answer: &ToolAnswer, tool: &str) -> Result<String, Refusal> {
         }
         _ => refuse(broke("status is missing or no string"), Some(id)),
     }
+}
+
+/// The id of a new task, in the member `name` of what `tool` answered; one that cannot be tracked is to be cancelled (23).
+pub(super) fn check_handle(raw: Option<&RawValue>, name: &str, tool: &str) -> Result<String, Refusal> {
+    let refuse =
+        |why: String, orphan| Err(Refusal { message: format!("{tool} broke the task contract: {name} {why}"), orphan });
+    let id = match raw.map(text) {
+        Some(Ok(Some(id))) if !id.is_empty() => id,
+        _ => return refuse("is missing, empty or no string".to_owned(), None),
+    };
+    if id.contains('\0') {
+        return refuse("contains U+0000".to_owned(), Some(id));
+    }
+    if id.chars().count() > REMOTE_ID_MAX_CHARS {
+        return refuse(format!("is longer than {REMOTE_ID_MAX_CHARS} characters"), Some(id));
+    }
+    Ok(id)
 }
 
 #[cfg(test)]

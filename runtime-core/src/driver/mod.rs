@@ -1,5 +1,7 @@
 //! How a server is spoken to about tasks: from a call's raw answer to what it means for the task.
 
+mod line;
+mod native;
 mod tools;
 
 use std::borrow::Cow;
@@ -12,18 +14,15 @@ use http::{HeaderName, HeaderValue};
 use serde_json::value::RawValue;
 
 use crate::config::ServerConfig;
-use crate::contract::{CancelReading, Refusal, StatusReading};
+use crate::contract::{CancelReading, Created, Refusal, StatusReading};
 use crate::task::{Binding, Limits, Toolset, Tracked, is_personal};
 use crate::upstream::{Connected, Connections, NotConnected, Scope, SharedUpstream};
 
-pub use tools::ToolsDriver;
-pub(crate) use tools::{intent_deadline, scope_of};
+use native::NativeDriver;
+use tools::ToolsDriver;
 
-/// The name of the driver for ordinary tools.
-pub const TOOLS: &str = "tools";
-
-/// The drivers of this program.
-pub(crate) const DRIVERS: &[&str] = &[TOOLS];
+/// The drivers of this program, by the names in rows.
+pub(crate) const DRIVERS: &[&str] = &[Toolset::TOOLS, Toolset::NATIVE];
 
 /// A submit call's deadline where `tool_call_timeout` is not set (DESIGN, Cancel).
 const SUBMIT_DEADLINE: Duration = Duration::from_secs(45);
@@ -58,11 +57,22 @@ pub enum SubmitFailure {
     Unknown(String),
 }
 
+/// Why an answer to `input_required` did not get through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InputFailure {
+    /// The task has no way to take one.
+    NotTaken(String),
+    /// It is not what the task's driver takes.
+    Invalid(String),
+    /// The call failed, or was answered wrongly.
+    Failed(String),
+}
+
 /// Speaks to servers about tasks.
 #[async_trait]
 pub trait Driver: Send + Sync {
-    /// Starts the work; the remote id.
-    async fn submit(&self, call: SubmitCall<'_>) -> Result<String, SubmitFailure>;
+    /// Starts the work.
+    async fn submit(&self, call: SubmitCall<'_>) -> Result<Created, SubmitFailure>;
 
     /// Asks how a task stands.
     async fn status(&self, task: &Tracked) -> StatusReading;
@@ -70,8 +80,51 @@ pub trait Driver: Send + Sync {
     /// Cancels the remote task `remote_id` of `scope`, on behalf of the task `task_id`.
     async fn cancel(&self, task_id: &str, binding: &Binding, scope: &Scope, remote_id: &str) -> CancelReading;
 
-    /// Answers `input_required`; the answer reads like a status answer.
-    async fn input(&self, task: &Tracked, tool: &str, input: &RawValue) -> StatusReading;
+    /// Answers `input_required`. What the server made of it the next poll shows.
+    async fn input(&self, task: &Tracked, input: &RawValue) -> Result<(), InputFailure>;
+}
+
+/// All drivers: each task is spoken about by the one that its row names.
+#[derive(Debug)]
+struct Drivers {
+    tools: ToolsDriver,
+    native: NativeDriver,
+}
+
+impl Drivers {
+    /// A row of a driver that is not known here finds no route, whichever speaks.
+    fn of(&self, binding: &Binding) -> &dyn Driver {
+        if binding.driver == Toolset::NATIVE { &self.native } else { &self.tools }
+    }
+}
+
+#[async_trait]
+impl Driver for Drivers {
+    async fn submit(&self, call: SubmitCall<'_>) -> Result<Created, SubmitFailure> {
+        self.of(call.binding).submit(call).await
+    }
+
+    async fn status(&self, task: &Tracked) -> StatusReading {
+        self.of(&task.binding).status(task).await
+    }
+
+    async fn cancel(&self, task_id: &str, binding: &Binding, scope: &Scope, remote_id: &str) -> CancelReading {
+        self.of(binding).cancel(task_id, binding, scope, remote_id).await
+    }
+
+    async fn input(&self, task: &Tracked, input: &RawValue) -> Result<(), InputFailure> {
+        self.of(&task.binding).input(task, input).await
+    }
+}
+
+/// On whose behalf a task is asked about: its owner's.
+pub(crate) fn scope_of(task: &Tracked) -> Scope {
+    Scope { user_id: task.user_id.clone(), thread_id: task.thread_id.clone() }
+}
+
+/// How long a submit may take before its intent counts as abandoned: the call, bring-up, and time to record.
+pub(crate) fn intent_deadline(route: &Route) -> Duration {
+    route.submit_deadline + Duration::from_secs(90)
 }
 
 /// Calls of a personal connection that run at a time: users make as many connections as they like.
@@ -207,8 +260,11 @@ impl Routes {
         Err(NoRoute::Elsewhere(format!("driver {:?} is not known here", binding.driver)))
     }
 
-    /// The driver for ordinary tools over these routes.
+    /// The drivers over these routes.
     pub fn driver(self: &Arc<Self>, limits: Limits) -> Arc<dyn Driver> {
-        Arc::new(ToolsDriver::new(Arc::clone(self), limits))
+        Arc::new(Drivers {
+            tools: ToolsDriver::new(Arc::clone(self), limits),
+            native: NativeDriver::new(Arc::clone(self), limits),
+        })
     }
 }

@@ -3,9 +3,8 @@
 use serde_json::value::RawValue;
 
 use super::{Access, AgentCancel, Service, ServiceError, not_found, unavailable};
-use crate::contract::StatusReading;
+use crate::driver::InputFailure;
 use crate::store::{CancelRequest, Page, TaskFilter};
-use crate::task::transition::code;
 use crate::task::{Status, TaskRecord};
 
 /// How many names a refusal lists (63).
@@ -88,24 +87,18 @@ impl Service {
         Ok(task)
     }
 
-    /// Answers `input_required` through the toolset's input tool; the task is due at once, and its next poll shows what
-    /// the server made of it.
+    /// Answers `input_required` in the way that the task's driver has; the task is due at once, and its next poll shows what the
+    /// server made of it.
     pub async fn input(&self, access: &Access, id: &str, input: &RawValue) -> Result<TaskRecord, ServiceError> {
         let task = self.find(access, id).await?;
         if task.status != Status::InputRequired || task.cancel_requested_at.is_some() {
             return Err(ServiceError::Conflict("the task does not wait for input".to_owned()));
         }
-        let Some(tool) = task.binding.toolset.input_tool.as_deref() else {
-            return Err(ServiceError::Conflict("the task's toolset names no input_tool".to_owned()));
-        };
-        match self.driver.input(&task.tracked, tool, input).await {
-            StatusReading::Snapshot(snapshot)
-                if snapshot.outcome.error_code.as_deref() == Some(code::CONTRACT_VIOLATION) =>
-            {
-                Err(ServiceError::Refused(snapshot.outcome.error.unwrap_or_default()))
-            }
-            StatusReading::Snapshot(_) => self.make_due(id).await,
-            StatusReading::Failure(failure) => Err(ServiceError::Refused(failure.message)),
+        match self.driver.input(&task.tracked, input).await {
+            Ok(()) => self.make_due(id).await,
+            Err(InputFailure::NotTaken(why)) => Err(ServiceError::Conflict(why)),
+            Err(InputFailure::Invalid(what)) => Err(ServiceError::Invalid(what)),
+            Err(InputFailure::Failed(why)) => Err(ServiceError::Refused(why)),
         }
     }
 

@@ -4,6 +4,7 @@
 //! is cancelled as compensation only once its intent is known to be closed without it.
 
 mod body;
+mod ended;
 mod intent;
 
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use body::{hash, validate};
 use intent::Intent;
 
 use super::{Access, Service, ServiceError, Submit, Submitted, unavailable};
-use crate::contract::{CancelReading, Refusal};
-use crate::driver::{SubmitCall, SubmitFailure, TOOLS, intent_deadline};
+use crate::contract::{CancelReading, Created, Handle, Refusal};
+use crate::driver::{SubmitCall, SubmitFailure, intent_deadline};
 use crate::store::{
     Applied, Inserted, NewHandle, NewIntent, Recorded, StoreError, StoreErrorKind, TaskWrite, WorkerId,
 };
@@ -51,7 +52,7 @@ impl Service {
         let patience = intent_deadline(&route);
         let binding = Arc::new(Binding {
             server_name: submit.server.clone(),
-            driver: TOOLS.to_owned(),
+            driver: toolset.driver().to_owned(),
             toolset: toolset.clone(),
         });
         let deadline = Instant::now() + patience;
@@ -141,7 +142,18 @@ impl Service {
                 let scope =
                     Scope { user_id: submit.user_id.as_str().into(), thread_id: submit.thread_id.as_str().into() };
                 let (submit, headers, binding) = (submit.clone(), headers.to_vec(), Arc::clone(binding));
-                Ok(Opened::New(Box::new(Intent { id, worker, epoch, binding, scope, submit, headers, _open: open })))
+                let created_at = now;
+                Ok(Opened::New(Box::new(Intent {
+                    id,
+                    worker,
+                    epoch,
+                    created_at,
+                    binding,
+                    scope,
+                    submit,
+                    headers,
+                    _open: open,
+                })))
             }
             Inserted::Existing(task) if task.body_hash != body_hash => {
                 Err(ServiceError::Invalid("this Idempotency-Key was used before with another request".to_owned()))
@@ -174,7 +186,8 @@ impl Service {
             headers: &intent.headers,
         };
         let result = match self.driver.submit(call).await {
-            Ok(remote_task_id) => self.record(&intent, remote_task_id, started).await,
+            Ok(Created::Task(handle)) => self.record(&intent, handle, started).await,
+            Ok(Created::Ended(snapshot)) => self.end(&intent, *snapshot).await,
             Err(SubmitFailure::Refused(Refusal { message, orphan })) => {
                 let closed = self.discard(&intent).await;
                 if let Some(remote_id) = orphan {
@@ -208,15 +221,15 @@ impl Service {
     }
 
     /// Records the remote id, for as long as the intent is owned (41, 42).
-    async fn record(&self, intent: &Intent, remote_id: String, started: i64) -> Result<Submitted, ServiceError> {
+    async fn record(&self, intent: &Intent, created: Handle, started: i64) -> Result<Submitted, ServiceError> {
         let context = self.worker.context();
+        let Handle { remote_id, hint, ttl } = created;
         let mut handle = NewHandle {
             worker: Arc::clone(&intent.worker),
             id: Arc::clone(&intent.id),
             epoch: intent.epoch,
             remote_task_id: remote_id.clone(),
-            // One interval after the call started (1).
-            next_due_at: started + context.policy.poll_interval_ms,
+            next_due_at: context.policy.first_poll(started, hint, ttl),
             keep: false,
             at: started,
         };
@@ -294,8 +307,7 @@ impl Service {
                     let write = self.unknown_write(&task.tracked, why);
                     match self.store.close_freed_intent(&write).await {
                         Ok(true) => {
-                            self.metrics.emitted(&write.change.events);
-                            self.worker.announce(&intent.id);
+                            self.ended(intent, &write);
                             self.compensate(intent, remote_id).await;
                             return Err(unknown(why));
                         }
@@ -324,10 +336,13 @@ impl Service {
     async fn close_unknown(&self, intent: &Intent, why: &str) -> bool {
         let write = self.unknown_write(&intent.tracked(), why);
         let applied = persist(&intent.id, || self.store.apply(&intent.worker, std::slice::from_ref(&write))).await;
-        if applied.is_none() {
-            tracing::error!(task.id = %intent.id, "an intent could not be closed; it is resolved later");
+        let done = applied.map(|applied| matches!(applied[..], [Applied::Done { .. }]));
+        match done {
+            Some(true) => self.ended(intent, &write),
+            Some(false) => {}
+            None => tracing::error!(task.id = %intent.id, "an intent could not be closed; it is resolved later"),
         }
-        self.closed(intent, applied.map(|applied| matches!(applied[..], [Applied::Done { .. }]))).await
+        self.closed(intent, done).await
     }
 
     /// What a write that closes an intent has come to; `None` where that was never learned.
@@ -361,7 +376,7 @@ impl Service {
         let mut pause = Duration::from_millis(200);
         for _ in 0..COMPENSATIONS {
             match self.driver.cancel(&intent.id, &intent.binding, &intent.scope, remote_id).await {
-                CancelReading::Ended(_) => {
+                CancelReading::Ended(_) | CancelReading::Taken(_) => {
                     tracing::warn!(task.id = %intent.id, "a remote task that could not be tracked was cancelled");
                     return;
                 }

@@ -2,7 +2,7 @@
 //!
 //! The tables check lengths too; judging here first gives one answer on every backend, without a round trip.
 
-use super::{ApiKeyRecord, NewHandle, NewIntent, Result, StoreError, StoreErrorKind, TaskWrite};
+use super::{ApiKeyRecord, NewHandle, NewIntent, Result, Settlement, StoreError, StoreErrorKind, TaskWrite};
 use crate::task::limits;
 
 /// Longest local id, in characters.
@@ -41,6 +41,11 @@ pub(super) fn check_intent(intent: &NewIntent) -> Result<()> {
 
 pub(super) fn check_handle(handle: &NewHandle) -> Result<()> {
     check_text("record_submitted", "remote_task_id", &handle.remote_task_id, limits::REMOTE_ID_MAX_CHARS)
+}
+
+pub(super) fn check_settlement(settlement: &Settlement) -> Result<()> {
+    let error = settlement.error.as_deref();
+    error.map_or(Ok(()), |error| check_text("settle_delivery", "last_error", error, limits::ERROR_MAX_CHARS))
 }
 
 pub(super) fn check_key(key: &ApiKeyRecord) -> Result<()> {

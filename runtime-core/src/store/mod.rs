@@ -6,6 +6,7 @@
 //! - leases are judged by the store's clock; a dead worker stays dead, and its row stays until no task names it.
 
 mod bounds;
+mod deliveries;
 mod error;
 mod keys;
 pub mod memory;
@@ -15,6 +16,9 @@ pub mod sql;
 mod tokens;
 mod wakeup;
 
+pub use deliveries::{
+    Backlog, Deliveries, Delivery, DeliveryOrder, DeliveryState, EnrolTimes, Enrolment, Mending, Settlement,
+};
 pub use error::{StoreError, StoreErrorKind};
 pub use keys::{ApiKeyRecord, ApiKeys};
 pub use model::{
@@ -72,10 +76,11 @@ pub trait Registry: Send + Sync {
     /// of live workers that end later than that end one lease from now (FAILURES 6). Returns the ids of both.
     async fn correct_far(&self, limit: u32, spread_ms: i64) -> Result<Corrected>;
 
-    /// Deletes dead workers that no task row names. Returns how many.
+    /// Deletes dead workers that no task row names, and frees what they had of deliveries. Returns how many.
     async fn delete_dead(&self) -> Result<u64>;
 
-    /// Deletes at most `limit` tasks that ended before `ended_before`, oldest first, with their events. Returns how many.
+    /// Deletes at most `limit` tasks that ended before `ended_before`, oldest first, with their events and
+    /// deliveries. Returns how many.
     async fn prune(&self, ended_before: Millis, limit: u32) -> Result<u64>;
 }
 

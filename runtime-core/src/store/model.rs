@@ -93,8 +93,9 @@ pub struct ClaimOrder {
     pub drivers: Vec<String>,
     /// Rows due up to this time.
     pub due_before: Millis,
-    /// Rows of servers in neither list, and of other drivers, if due before this time: overdue by a lease, so that nothing stays invisible.
-    pub any_server_due_before: Millis,
+    /// Also rows of servers in neither list, and of other drivers, if due before this time: overdue by a lease, so that nothing stays
+    /// invisible. `None` for the listed servers alone, which costs the same however much waits of others.
+    pub any_server_due_before: Option<Millis>,
     /// How many at most.
     pub limit: u32,
 }

@@ -6,6 +6,8 @@ use super::{Outcome, Status};
 use crate::clock::Millis;
 
 /// A configured group of tools that makes one kind of task (BEHAVIOURS D). Names are the server's raw ones.
+///
+/// Where the server's tasks are MCP's own, all of them but the submit tool are absent: their names are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Toolset {
     /// The task's name, ≤ 255 characters.
@@ -22,12 +24,47 @@ pub struct Toolset {
     pub idempotent_submit: bool,
 }
 
+impl Toolset {
+    /// A toolset that takes no input, and whose submits are not repeated.
+    pub fn new(name: &str, submit_tool: &str, status_tool: &str, cancel_tool: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            submit_tool: submit_tool.to_owned(),
+            status_tool: status_tool.to_owned(),
+            cancel_tool: cancel_tool.to_owned(),
+            input_tool: None,
+            idempotent_submit: false,
+        }
+    }
+
+    /// The driver of ordinary tools.
+    pub const TOOLS: &'static str = "tools";
+    /// The driver of MCP's own tasks.
+    pub const NATIVE: &'static str = "native";
+
+    /// How the server is spoken to about its tasks.
+    pub fn driver(&self) -> &'static str {
+        if self.status_tool.is_empty() { Self::NATIVE } else { Self::TOOLS }
+    }
+
+    /// The tools that only the daemon calls.
+    pub fn hidden_tools(&self) -> impl Iterator<Item = &str> {
+        let own = [self.status_tool.as_str(), self.cancel_tool.as_str()].into_iter().filter(|tool| !tool.is_empty());
+        own.chain(self.input_tool.as_deref())
+    }
+
+    /// All of its tools.
+    pub fn tools(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.submit_tool.as_str()).chain(self.hidden_tools())
+    }
+}
+
 /// Which server, driver and tools a task belongs to; shared between the tasks that have it in common.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Binding {
     /// The configured name of the server, ≤ 128 characters.
     pub server_name: String,
-    /// How the server is spoken to about tasks: `tools` for ordinary tools.
+    /// How the server is spoken to about tasks: [`Toolset::TOOLS`] or [`Toolset::NATIVE`].
     pub driver: String,
     /// The toolset as it was when the task was submitted.
     pub toolset: Toolset,
@@ -71,6 +108,28 @@ pub struct Tracked {
 }
 
 impl Tracked {
+    /// A task that nothing has happened to: `submitting`, at epoch 1, created and due at the epoch's beginning.
+    pub fn new(id: &str, user_id: &str, thread_id: &str, binding: Arc<Binding>) -> Self {
+        Self {
+            id: id.into(),
+            user_id: user_id.into(),
+            thread_id: thread_id.into(),
+            binding,
+            remote_task_id: None,
+            status: Status::Submitting,
+            digest: None,
+            event_fingerprint: None,
+            next_due_at: 0,
+            poll_attempt_count: 0,
+            consecutive_poll_error_count: 0,
+            last_polled_at: None,
+            cancel_requested_at: None,
+            cancel_attempt_count: 0,
+            lease_epoch: 1,
+            created_at: 0,
+        }
+    }
+
     /// Whether tracking counts as degraded (47).
     pub fn degraded(&self, policy: &super::Policy) -> bool {
         self.consecutive_poll_error_count >= policy.degraded_after

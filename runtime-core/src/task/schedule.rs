@@ -11,6 +11,8 @@ pub const MAX_WAIT_MS: i64 = 86_400_000;
 pub const MIN_HINT_MS: i64 = 100;
 /// The most that jitter adds to a regular poll.
 const MAX_JITTER_MS: i64 = 30_000;
+/// The shortest wait that the end of a task's time on its server brings about.
+const MIN_TTL_WAIT_MS: i64 = 1_000;
 /// The exponent at which backoff stops doubling (46).
 const MAX_EXPONENT: i64 = 16;
 
@@ -69,6 +71,13 @@ impl Policy {
         now.saturating_add(jittered(wait, chance).min(MAX_WAIT_MS))
     }
 
+    /// When to ask for the first time about a task whose submit call started at `started`: after the server's hint or one
+    /// interval (1), and before the server may have dropped it.
+    pub fn first_poll(&self, started: Millis, hint: Option<Duration>, ttl: Option<Duration>) -> Millis {
+        let due = started.saturating_add(hint.map_or(self.poll_interval_ms, hint_ms));
+        ttl.map_or(due, |ttl| within_ttl(due, started, started, ttl))
+    }
+
     /// When to try again after the `errors`-th error in a row (counted from 0) at `now` (46, 135): the interval doubled
     /// each time up to the cap, 0–25 % on top, and never before `retry_after`, which is a hint and is jittered like one: the
     /// tasks that were told the same do not come back together.
@@ -84,6 +93,13 @@ impl Policy {
     pub fn expires_at(&self, created_at: Millis) -> Option<Millis> {
         self.max_age_ms.map(|age| created_at.saturating_add(age))
     }
+}
+
+/// `due`, or half-way to when the server may drop the task, if that is sooner: a result has to be fetched before. Of a task
+/// that is past that the server decides.
+pub(super) fn within_ttl(due: Millis, now: Millis, created_at: Millis, ttl: Duration) -> Millis {
+    let left = created_at.saturating_add(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)).saturating_sub(now);
+    if left > 0 { due.min(now.saturating_add((left / 2).max(MIN_TTL_WAIT_MS))) } else { due }
 }
 
 fn jittered(wait: i64, chance: Chance) -> i64 {
@@ -133,6 +149,20 @@ mod tests {
         let late = POLICY.after_error(0, 0, Some(secs(60)), Chance::new(1.0));
         assert_eq!(late, 66_000, "and is jittered like one, so that a storm does not come back together (25)");
         assert_eq!(POLICY.after_error(0, 0, Some(secs(u64::MAX)), Chance::NONE), MAX_WAIT_MS, "and is clamped");
+    }
+
+    #[test]
+    fn a_poll_comes_before_the_server_may_drop_the_task() {
+        assert_eq!(POLICY.first_poll(1_000, None, None), 6_000, "one interval after the call started (1)");
+        assert_eq!(POLICY.first_poll(1_000, Some(secs(9)), None), 10_000);
+        assert_eq!(POLICY.first_poll(1_000, Some(Duration::ZERO), None), 1_000 + MIN_HINT_MS);
+        assert_eq!(POLICY.first_poll(1_000, Some(secs(3_600)), Some(secs(60))), 31_000);
+        let at = |due, now, ttl| within_ttl(due, now, 0, Duration::from_millis(ttl));
+        assert_eq!(at(3_600_000, 40_000, 60_000), 50_000, "half of what is left, again and again");
+        assert_eq!(at(45_000, 40_000, 60_000), 45_000, "what is due sooner stays so");
+        assert_eq!(at(3_600_000, 59_900, 60_000), 60_900, "but not ever faster");
+        assert_eq!(at(3_600_000, 60_000, 60_000), 3_600_000, "of a task past its time the server decides");
+        assert!(within_ttl(9, i64::MIN, i64::MAX, Duration::MAX) <= 9, "nothing overflows");
     }
 
     proptest! {

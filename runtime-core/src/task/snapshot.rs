@@ -60,6 +60,8 @@ pub struct Snapshot {
     pub outcome: Outcome,
     /// When the server wants to be asked again.
     pub hint: Option<Duration>,
+    /// How long the server keeps the task and its result, from the task's creation on.
+    pub ttl: Option<Duration>,
     /// What was ignored in the answer, shown in `last_poll_error` (136).
     pub warning: Option<String>,
 }
@@ -67,7 +69,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// An answer with a status and nothing else.
     pub fn bare(status: Status) -> Self {
-        Self { status, outcome: Outcome::default(), hint: None, warning: None }
+        Self { status, outcome: Outcome::default(), hint: None, ttl: None, warning: None }
     }
 
     /// A failure of our own making.

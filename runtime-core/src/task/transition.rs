@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::limits::{ERROR_MAX_CHARS, clip};
-use super::schedule::Chance;
+use super::schedule::{Chance, within_ttl};
 use super::{EventKind, Outcome, Policy, Snapshot, Status, Tracked, fingerprint};
 use crate::clock::Millis;
 
@@ -19,6 +19,8 @@ pub mod code {
     pub const SUBMIT_OUTCOME_UNKNOWN: &str = "submit_outcome_unknown";
     /// The server does not know the task any more (11).
     pub const TASK_NOT_FOUND: &str = "task_not_found";
+    /// The tool of a native task reported an error (`isError`): the task is completed, as the protocol has it.
+    pub const TOOL_ERROR: &str = "tool_error";
     /// The personal connection that the task is on was changed, switched off or deleted (50).
     pub const CONNECTION_GONE: &str = "connection_gone";
 }
@@ -209,8 +211,7 @@ impl Tracked {
 
     /// A status answer that came in at `now` (8–18, 45, 47).
     pub fn on_answer(&self, snapshot: Snapshot, now: Millis, policy: &Policy, chance: Chance) -> Decision {
-        let due = policy.after_answer(now, snapshot.status, snapshot.hint, chance);
-        let next_due_at = self.not_past_expiry(due, policy);
+        let next_due_at = self.after_answer(&snapshot, now, policy, chance);
         let digest = snapshot.digest();
         if self.consecutive_poll_error_count == 0 && self.digest.as_deref() == Some(digest.as_str()) {
             return Decision::Unchanged { next_due_at };
@@ -267,6 +268,15 @@ impl Tracked {
         change
     }
 
+    /// A cancel that the server has taken, of a task that has not ended yet: it is asked on at the pace of polls.
+    pub fn on_cancel_taken(&self, snapshot: &Snapshot, now: Millis, policy: &Policy, chance: Chance) -> Change {
+        let mut change = self.change(ChangeKind::Cancel, now);
+        change.next_due_at = self.after_answer(snapshot, now, policy, chance);
+        change.cancel_attempt_count += 1;
+        change.last_cancel_error = Some(None);
+        change
+    }
+
     /// The end of a task that is too old, once its last cancel brought no terminal answer (133).
     pub fn on_expired(&self, now: Millis) -> Change {
         let snapshot =
@@ -277,18 +287,29 @@ impl Tracked {
         change
     }
 
-    /// The end of an intent whose outcome nobody can know (145).
-    pub fn on_submit_unknown(&self, why: &str, now: Millis) -> Change {
-        let snapshot = Snapshot::failure(code::SUBMIT_OUTCOME_UNKNOWN, why);
+    /// The end of an intent whose submit was answered by the work's end: there is no remote task.
+    pub fn on_submit_ended(&self, snapshot: Snapshot, now: Millis) -> Change {
         let digest = snapshot.digest();
         let mut change = self.change(ChangeKind::Close, now);
         self.take(&mut change, snapshot, digest);
         change
     }
 
+    /// The end of an intent whose outcome nobody can know (145).
+    pub fn on_submit_unknown(&self, why: &str, now: Millis) -> Change {
+        self.on_submit_ended(Snapshot::failure(code::SUBMIT_OUTCOME_UNKNOWN, why), now)
+    }
+
     /// Whether the task is too old at `now` (133).
     pub fn expired(&self, now: Millis, policy: &Policy) -> bool {
         policy.expires_at(self.created_at).is_some_and(|at| now >= at)
+    }
+
+    /// When to ask again after an answer: before the server may have dropped the task, and when it is too old.
+    fn after_answer(&self, snapshot: &Snapshot, now: Millis, policy: &Policy, chance: Chance) -> Millis {
+        let due = policy.after_answer(now, snapshot.status, snapshot.hint, chance);
+        let due = snapshot.ttl.map_or(due, |ttl| within_ttl(due, now, self.created_at, ttl));
+        self.not_past_expiry(due, policy)
     }
 
     /// A task is looked at when it expires even if its next poll is later.

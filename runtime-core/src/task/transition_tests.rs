@@ -12,34 +12,12 @@ fn policy() -> Policy {
 }
 
 fn tracked() -> Tracked {
+    let toolset = Toolset::new("report", "submit", "status", "cancel");
+    let binding = Binding { server_name: "s".into(), driver: "tools".into(), toolset };
     Tracked {
-        id: "mcp-task-1".into(),
-        user_id: "u".into(),
-        thread_id: "t".into(),
-        binding: Arc::new(Binding {
-            server_name: "s".into(),
-            driver: "tools".into(),
-            toolset: Toolset {
-                name: "report".into(),
-                submit_tool: "submit".into(),
-                status_tool: "status".into(),
-                cancel_tool: "cancel".into(),
-                input_tool: None,
-                idempotent_submit: false,
-            },
-        }),
         remote_task_id: Some("r".into()),
         status: Status::Submitted,
-        digest: None,
-        event_fingerprint: None,
-        next_due_at: 0,
-        poll_attempt_count: 0,
-        consecutive_poll_error_count: 0,
-        last_polled_at: None,
-        cancel_requested_at: None,
-        cancel_attempt_count: 0,
-        lease_epoch: 1,
-        created_at: 0,
+        ..Tracked::new("mcp-task-1", "u", "t", Arc::new(binding))
     }
 }
 
@@ -128,6 +106,43 @@ fn a_terminal_answer_ends_the_task_with_one_event() {
     let change = written(task.on_answer(snapshot, 77, &policy(), Chance::NONE));
     assert_eq!((change.status, change.completed_at, change.release), (Status::Completed, Some(77), true));
     assert_eq!(change.events, [EventKind::Status(Status::Completed)]);
+}
+
+#[test]
+fn a_cancel_that_was_taken_is_asked_on_at_the_pace_of_polls_60() {
+    let mut task = tracked();
+    task.cancel_requested_at = Some(5);
+    task.cancel_attempt_count = 9;
+    let seen = Snapshot { hint: Some(Duration::from_secs(2)), ..Snapshot::bare(Status::Working) };
+    let change = task.on_cancel_taken(&seen, 100, &policy(), Chance::NONE);
+    assert_eq!((change.status, change.cancel_attempt_count), (Status::Submitted, 10));
+    assert_eq!(change.next_due_at, 2_100, "without a growing pause");
+    assert_eq!((change.last_cancel_error, change.outcome, change.events), (Some(None), None, Vec::new()));
+}
+
+#[test]
+fn a_submit_that_was_answered_by_the_works_end_ends_with_one_event() {
+    let mut task = tracked();
+    (task.status, task.remote_task_id) = (Status::Submitting, None);
+    let mut done = Snapshot::bare(Status::Completed);
+    done.outcome.result = Some(Json::parse("1").unwrap());
+    let change = task.on_submit_ended(done, 100);
+    assert_eq!((change.status, change.completed_at, change.release), (Status::Completed, Some(100), true));
+    assert_eq!(change.events, [EventKind::Status(Status::Completed)]);
+    assert!(change.outcome.unwrap().0.result.is_some());
+}
+
+#[test]
+fn a_task_is_asked_before_its_server_may_drop_it() {
+    let mut task = tracked();
+    let hinted = Snapshot {
+        hint: Some(Duration::from_hours(1)),
+        ttl: Some(Duration::from_mins(1)),
+        ..Snapshot::bare(Status::Working)
+    };
+    assert_eq!(answer(&mut task, hinted.clone(), 40_000).unwrap().next_due_at, 50_000);
+    assert_eq!(answer(&mut task, hinted, 50_000), None, "an unchanged answer too");
+    assert_eq!(task.next_due_at, 55_000);
 }
 
 #[test]

@@ -1,12 +1,11 @@
-//! JSON-RPC and MCP framing that all transports share: requests written by hand, answers read leniently.
+//! JSON-RPC and MCP framing that all transports share: answers read leniently; `request.rs` writes requests.
 
 use std::borrow::Cow;
 
-use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallError, CallErrorKind, ToolCall};
+use super::{CallError, CallErrorKind};
 use crate::task::limits::{SNIPPET_MAX_CHARS, clip};
 
 /// The stateless protocol.
@@ -23,130 +22,16 @@ pub(super) enum Era {
     Modern,
 }
 
-/// A request but for its id.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Request<'a> {
-    pub(super) method: &'static str,
-    /// `params.name`.
-    pub(super) name: Option<&'a str>,
-    /// `params.arguments`.
-    pub(super) arguments: Option<&'a RawValue>,
-    /// `params.cursor`.
-    pub(super) cursor: Option<&'a str>,
-    /// Members of `params._meta`.
-    pub(super) meta: &'a [(&'a str, &'a str)],
-    /// Headers of this request alone.
-    pub(super) headers: &'a [(HeaderName, HeaderValue)],
-    /// Whether they travel as `headers` in `params._meta`: there are no others on the way to a child process (106).
-    pub(super) headers_in_meta: bool,
-    /// Whether the server is told when nobody waits for the answer any more. It is not for a task's calls, which are short:
-    /// with the Python SDK's 1.x such a message ends the whole session, and with it every other call on it, where the tool
-    /// does not stop at once.
-    pub(super) told: bool,
-}
-
-impl<'a> Request<'a> {
-    pub(super) fn new(method: &'static str) -> Self {
-        Self {
-            method,
-            name: None,
-            arguments: None,
-            cursor: None,
-            meta: &[],
-            headers: &[],
-            headers_in_meta: false,
-            told: true,
-        }
-    }
-
-    pub(super) fn call(call: &ToolCall<'a>) -> Self {
-        let (name, arguments, headers) = (Some(call.tool), Some(call.arguments), call.headers);
-        Self { name, arguments, meta: call.meta, headers, told: !call.of_task(), ..Self::new("tools/call") }
-    }
-
-    /// The request's text, on one line.
-    pub(super) fn body(&self, id: u64, era: Era) -> Vec<u8> {
-        let arguments = self.arguments.map_or("", RawValue::get);
-        let mut body = Vec::with_capacity(320 + arguments.len());
-        body.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-        body.extend_from_slice(id.to_string().as_bytes());
-        body.extend_from_slice(b",\"method\":\"");
-        body.extend_from_slice(self.method.as_bytes());
-        body.extend_from_slice(b"\",\"params\":{");
-        let mut comma = false;
-        let mut member = |body: &mut Vec<u8>, key: &str| {
-            if std::mem::replace(&mut comma, true) {
-                body.push(b',');
-            }
-            string(body, key);
-            body.push(b':');
-        };
-        if let Some(name) = self.name {
-            member(&mut body, "name");
-            string(&mut body, name);
-        }
-        if self.arguments.is_some() {
-            member(&mut body, "arguments");
-            // A line break between tokens would end the message on stdio.
-            body.extend(arguments.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
-        }
-        if let Some(cursor) = self.cursor {
-            member(&mut body, "cursor");
-            string(&mut body, cursor);
-        }
-        let meta_headers = if self.headers_in_meta { self.headers } else { &[] };
-        if era == Era::Modern || !self.meta.is_empty() || !meta_headers.is_empty() {
-            member(&mut body, "_meta");
-            body.push(b'{');
-            let mut comma = false;
-            if era == Era::Modern {
-                body.extend_from_slice(MODERN_META.as_bytes());
-                comma = true;
-            }
-            for (key, value) in self.meta {
-                if std::mem::replace(&mut comma, true) {
-                    body.push(b',');
-                }
-                string(&mut body, key);
-                body.push(b':');
-                string(&mut body, value);
-            }
-            if !meta_headers.is_empty() {
-                if comma {
-                    body.push(b',');
-                }
-                headers_member(&mut body, meta_headers);
-            }
-            body.push(b'}');
-        }
-        body.extend_from_slice(b"}}");
-        body
-    }
-}
-
-/// `"headers":{…}`; what is no text is left out.
-fn headers_member(body: &mut Vec<u8>, headers: &[(HeaderName, HeaderValue)]) {
-    body.extend_from_slice(b"\"headers\":{");
-    let mut comma = false;
-    for (name, value) in headers {
-        let Ok(value) = value.to_str() else { continue };
-        if std::mem::replace(&mut comma, true) {
-            body.push(b',');
-        }
-        string(body, name.as_str());
-        body.push(b':');
-        string(body, value);
-    }
-    body.push(b'}');
-}
-
-/// What every modern request says of the client.
-const MODERN_META: &str = concat!(
+/// What every modern request says of the client, before its capabilities.
+pub(super) const MODERN_META: &str = concat!(
     "\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",",
     "\"io.modelcontextprotocol/clientInfo\":{\"name\":\"mcp-taskd\",\"version\":\"",
     env!("CARGO_PKG_VERSION"),
-    "\"},\"io.modelcontextprotocol/clientCapabilities\":{}"
+    "\"},"
 );
+
+/// The capabilities in most requests.
+pub(super) const NO_CAPABILITIES: &str = "\"io.modelcontextprotocol/clientCapabilities\":{}";
 
 /// The text of `initialize`.
 pub(super) fn initialize(id: u64) -> Vec<u8> {
@@ -166,7 +51,8 @@ const CANCELLED: &str = "notifications/cancelled";
 
 /// The text that tells a server that nobody waits for the request any more.
 pub(super) fn cancelled(id: u64, era: Era) -> Vec<u8> {
-    let meta = if era == Era::Modern { format!(",\"_meta\":{{{MODERN_META}}}") } else { String::new() };
+    let meta =
+        if era == Era::Modern { format!(",\"_meta\":{{{MODERN_META}{NO_CAPABILITIES}}}") } else { String::new() };
     format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"{CANCELLED}\",\
          \"params\":{{\"requestId\":{id},\"reason\":\"no longer awaited\"{meta}}}}}"
@@ -181,7 +67,7 @@ pub(super) const LISTEN: &str = "subscriptions/listen";
 pub(super) fn listen(id: u64) -> Vec<u8> {
     format!(
         "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{LISTEN}\",\
-         \"params\":{{\"notifications\":{{\"toolsListChanged\":true}},\"_meta\":{{{MODERN_META}}}}}}}"
+         \"params\":{{\"notifications\":{{\"toolsListChanged\":true}},\"_meta\":{{{MODERN_META}{NO_CAPABILITIES}}}}}}}"
     )
     .into_bytes()
 }
@@ -195,11 +81,6 @@ pub(super) fn answer(id: &RawValue, method: &str) -> Vec<u8> {
         format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{{\"code\":-32601,\"message\":\"method not found\"}}}}")
             .into_bytes()
     }
-}
-
-fn string(body: &mut Vec<u8>, text: &str) {
-    // Writing a string into a vector cannot fail.
-    let _ = serde_json::to_writer(body, text);
 }
 
 /// A message from a server, as far as it matters.
@@ -299,6 +180,7 @@ impl RpcError {
     pub(super) fn into_call_error(self) -> CallError {
         let message = clip(self.message.trim(), SNIPPET_MAX_CHARS);
         let mut error = CallError::new(CallErrorKind::Rpc, format!("JSON-RPC error {}: {message}", self.code));
+        error.rpc_code = Some(self.code);
         // The codes for requests that were not understood; anything else may come from half-done work.
         error.maybe_executed = !matches!(self.code, -32_700 | -32_602..=-32_600 | -32_022..=-32_020);
         error
@@ -307,58 +189,10 @@ impl RpcError {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
-    use crate::upstream::Scope;
 
     fn raw(text: &str) -> Box<RawValue> {
         RawValue::from_string(text.to_owned()).unwrap()
-    }
-
-    #[test]
-    fn a_request_is_one_line_of_valid_json_in_both_eras() {
-        let arguments = raw("{\n  \"a\\n\": \"q\\\"\"\r\n}");
-        let meta = [("mcp-taskd/idempotency-key", "k\"1")];
-        let (tool, scope) = ("tool \"x\"", Scope { user_id: "u".into(), thread_id: "t".into() });
-        let request = Request::call(&ToolCall {
-            tool,
-            arguments: &arguments,
-            meta: &meta,
-            headers: &[],
-            scope: &scope,
-            task: None,
-            deadline: None,
-        });
-        for era in [Era::Legacy, Era::Modern] {
-            let body = request.body(7, era);
-            assert!(!body.contains(&b'\n') && !body.contains(&b'\r'));
-            let value: Value = serde_json::from_slice(&body).unwrap();
-            assert_eq!((&value["id"], &value["method"]), (&json!(7), &json!("tools/call")));
-            assert_eq!(value["params"]["name"], "tool \"x\"");
-            assert_eq!(value["params"]["arguments"], json!({"a\n": "q\""}));
-            assert_eq!(value["params"]["_meta"]["mcp-taskd/idempotency-key"], "k\"1");
-            let modern = value["params"]["_meta"].get("io.modelcontextprotocol/protocolVersion");
-            assert_eq!(modern.is_some(), era == Era::Modern);
-        }
-        let list: Value = serde_json::from_slice(&Request::new("tools/list").body(1, Era::Legacy)).unwrap();
-        assert_eq!(list["params"], json!({}));
-        for body in
-            [initialize(1), cancelled(3, Era::Modern), listen(2), answer(&raw("\"a\""), "ping"), answer(&raw("4"), "x")]
-        {
-            serde_json::from_slice::<Value>(&body).unwrap();
-        }
-    }
-
-    #[test]
-    fn headers_of_a_call_travel_as_an_object_in_meta_106() {
-        let headers = [(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer \"x\""))];
-        let request =
-            Request { name: Some("t"), headers: &headers, headers_in_meta: true, ..Request::new("tools/call") };
-        for era in [Era::Legacy, Era::Modern] {
-            let value: Value = serde_json::from_slice(&request.body(7, era)).unwrap();
-            assert_eq!(value["params"]["_meta"]["headers"], json!({"authorization": "Bearer \"x\""}));
-        }
     }
 
     #[test]

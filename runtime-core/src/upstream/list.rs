@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::jsonrpc::Request;
+use super::request::Request;
 use super::{CallError, CallErrorKind};
 
 /// Most pages that are asked for.

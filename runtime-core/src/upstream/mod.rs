@@ -12,11 +12,13 @@ mod jsonrpc;
 mod list;
 mod metrics;
 pub mod oauth;
+mod offers;
 mod opening;
 mod pace;
 #[doc(hidden)]
 pub mod parse;
 mod pending;
+mod request;
 mod scrub;
 mod sse;
 mod stdio;
@@ -32,7 +34,7 @@ use tokio::sync::watch;
 pub use crate::config::Secrets;
 pub use connections::{Connected, Connections, NotConnected};
 pub use factory::{Factory, Layer, Options, Upstreams, build};
-pub use http::{BODY_MAX_BYTES, Reach};
+pub use http::{BODY_MAX_BYTES, Reach, cause, retry_after};
 pub use metrics::Metrics;
 pub use stdio::guard;
 
@@ -45,12 +47,15 @@ pub struct Scope {
     pub thread_id: Box<str>,
 }
 
-/// A `tools/call`.
+/// A call of a tool, or a request about a task that such a call has made.
 #[derive(Debug, Clone)]
 pub struct ToolCall<'a> {
-    /// The tool's raw name.
+    /// Which request it is.
+    pub method: Method<'a>,
+    /// The tool's raw name; in a request about a task, that of the tool which made it.
     pub tool: &'a str,
-    /// The arguments: the text of a JSON object.
+    /// The text of a JSON object: the tool's arguments, or the responses of [`Method::Update`]. Other requests about a task
+    /// have none.
     pub arguments: &'a RawValue,
     /// Members for the request's `_meta`.
     pub meta: &'a [(&'a str, &'a str)],
@@ -69,6 +74,44 @@ pub struct ToolCall<'a> {
 impl ToolCall<'_> {
     fn of_task(&self) -> bool {
         self.deadline.is_some()
+    }
+}
+
+/// Which request a call is. Texts are the server's ids of tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method<'a> {
+    /// `tools/call`, answered by the tool's result.
+    Call,
+    /// `tools/call` that may be answered by an MCP task: the server is told that this client knows them.
+    CallForTask,
+    /// `tasks/get`.
+    Get(&'a str),
+    /// `tasks/result`, which exists up to 2025-11-25 and waits for the task's end.
+    Result(&'a str),
+    /// `tasks/cancel`.
+    Cancel(&'a str),
+    /// `tasks/update`, which exists from 2026-07-28 on.
+    Update(&'a str),
+}
+
+impl<'a> Method<'a> {
+    /// Its name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Call | Self::CallForTask => "tools/call",
+            Self::Get(_) => "tasks/get",
+            Self::Result(_) => "tasks/result",
+            Self::Cancel(_) => "tasks/cancel",
+            Self::Update(_) => "tasks/update",
+        }
+    }
+
+    /// The task that it is about, where it calls no tool.
+    pub const fn task_id(self) -> Option<&'a str> {
+        match self {
+            Self::Call | Self::CallForTask => None,
+            Self::Get(id) | Self::Result(id) | Self::Cancel(id) | Self::Update(id) => Some(id),
+        }
     }
 }
 
@@ -154,6 +197,8 @@ pub struct CallError {
     pub kind: CallErrorKind,
     /// What to show.
     pub message: String,
+    /// The code of a JSON-RPC error.
+    pub rpc_code: Option<i64>,
     /// The server's `Retry-After`, unclamped.
     pub retry_after: Option<Duration>,
     /// Whether the server may have executed the call: false only where it certainly has not.
@@ -166,7 +211,7 @@ impl CallError {
         use CallErrorKind::{Auth, Connect, Denied, Intercepted};
 
         let maybe_executed = !matches!(kind, Connect | Auth | Denied | Intercepted);
-        Self { kind, message, retry_after: None, maybe_executed }
+        Self { kind, message, rpc_code: None, retry_after: None, maybe_executed }
     }
 
     fn timeout(what: &str, limit: Duration) -> Self {
@@ -186,7 +231,7 @@ impl CallError {
 /// One configured server.
 #[async_trait]
 pub trait Upstream: Send + Sync {
-    /// Calls a tool; the answer is the raw `CallToolResult`, `isError` or not.
+    /// Makes a call; the answer is the raw result: of a tool's call a `CallToolResult`, `isError` or not.
     async fn call_tool(&self, call: ToolCall<'_>) -> Result<Box<RawValue>, CallError>;
 
     /// Every tool, raw, following cursors; brings a session up if need be, within `session_init_timeout`.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Context;
-use crate::contract::{CancelReading, Refusal, StatusReading};
+use crate::contract::{CancelReading, Created, Handle, Refusal, StatusReading};
 use crate::driver::{NoRoute, SubmitCall, SubmitFailure, scope_of};
 use crate::store::{NewHandle, Recorded, WorkerId};
 use crate::task::schedule::{Chance, MAX_WAIT_MS};
@@ -140,6 +140,10 @@ async fn cancel(context: &Context, task: &Tracked, expiring: bool) -> Done {
     let remote_id = task.remote_task_id.as_deref().unwrap_or_default();
     match context.driver.cancel(&task.id, &task.binding, &scope_of(task), remote_id).await {
         CancelReading::Ended(snapshot) => decided(task.on_cancel_answer(*snapshot, context.now())),
+        CancelReading::Taken(_) if expiring => decided(task.on_expired(context.now())),
+        CancelReading::Taken(snapshot) => {
+            decided(task.on_cancel_taken(&snapshot, context.now(), &context.policy, chance()))
+        }
         CancelReading::Failure(failure) => {
             (if expiring { Job::Expire } else { Job::Cancel }).done(context, task, failure)
         }
@@ -187,13 +191,14 @@ async fn resolve(context: &Context, task: &Tracked, worker: &WorkerId) -> Done {
         headers: &[],
     };
     match context.driver.submit(call).await {
-        Ok(remote_task_id) => {
+        Ok(Created::Ended(snapshot)) => decided(task.on_submit_ended(*snapshot, context.now())),
+        Ok(Created::Task(Handle { remote_id, hint, ttl })) => {
             let handle = NewHandle {
                 worker: Arc::clone(worker),
                 id: Arc::clone(&task.id),
                 epoch: task.lease_epoch,
-                remote_task_id,
-                next_due_at: started + context.policy.poll_interval_ms,
+                remote_task_id: remote_id,
+                next_due_at: context.policy.first_poll(started, hint, ttl),
                 keep: context.options.polls,
                 at: context.now(),
             };
@@ -216,7 +221,9 @@ async fn cancel_orphan(context: &Context, task: &Tracked, scope: &Scope, remote_
     match context.store.is_tracked(&task.binding.server_name, remote_id).await {
         Ok(true) => {}
         Ok(false) => match context.driver.cancel(&task.id, &task.binding, scope, remote_id).await {
-            CancelReading::Ended(_) => tracing::warn!(task.id = %task.id, "a refused handle was cancelled"),
+            CancelReading::Ended(_) | CancelReading::Taken(_) => {
+                tracing::warn!(task.id = %task.id, "a refused handle was cancelled");
+            }
             CancelReading::Failure(failure) => {
                 tracing::error!(task.id = %task.id, error = %failure.message, "an orphan may run on the server");
             }

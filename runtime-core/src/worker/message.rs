@@ -48,7 +48,16 @@ pub(super) enum Message {
 /// Answers of the store; one question is open at a time.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Claimed { tasks: Vec<Tracked>, crowd: Crowd, failed: bool },
+    /// `strangers`: whether a claim of these alone found any.
+    Claimed {
+        tasks: Vec<Tracked>,
+        crowd: Crowd,
+        strangers: bool,
+        failed: bool,
+    },
     Owned(Result<Vec<Owned>>),
-    Loaded { ids: Vec<Arc<str>>, tasks: Result<Vec<Tracked>> },
+    Loaded {
+        ids: Vec<Arc<str>>,
+        tasks: Result<Vec<Tracked>>,
+    },
 }

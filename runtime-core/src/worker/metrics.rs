@@ -3,7 +3,7 @@
 use prometheus::Registry;
 
 use super::lanes::STRANGERS;
-use crate::task::{ChangeKind, EventKind, FailureKind, PERSONAL, Status};
+use crate::task::{Change, ChangeKind, EventKind, FailureKind, PERSONAL, Status, Tracked};
 
 const LATENESS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 const CALLS: &[f64] = &[0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
@@ -81,6 +81,24 @@ impl Metrics {
     pub(crate) fn emitted(&self, events: &[EventKind]) {
         for event in events {
             self.events_emitted.with_label_values(&[event.as_str()]).inc();
+        }
+    }
+
+    /// Counts a task of `server`'s that a write has ended.
+    pub(crate) fn finished(&self, server: &str, task: &Tracked, change: &Change) {
+        let status = change.status.as_str();
+        self.tasks_finished.with_label_values(&[server, status]).inc();
+        let age = change.at.saturating_sub(task.created_at).max(0);
+        self.task_duration.with_label_values(&[status]).observe(age as f64 / 1_000.0);
+        if let Some(asked) = task.cancel_requested_at {
+            let took = change.at.saturating_sub(asked).max(0);
+            self.cancel_duration.with_label_values(&[status]).observe(took as f64 / 1_000.0);
+        }
+        if let Some((outcome, _)) = &change.outcome {
+            self.results_truncated.with_label_values(&[server]).inc_by(u64::from(outcome.result_truncated));
+            if let Some(result) = &outcome.result {
+                self.result_size.with_label_values(&[server]).observe(result.as_str().len() as f64);
+            }
         }
     }
 

@@ -86,32 +86,12 @@ pub(super) mod tests {
     use crate::task::{Failure, FailureKind, Json, Outcome, Policy, Snapshot, Status, Toolset, Tracked};
 
     pub(in crate::worker) fn order(server: &str, n: u64) -> Order {
-        let toolset = Toolset {
-            name: "report".into(),
-            submit_tool: "submit".into(),
-            status_tool: "status".into(),
-            cancel_tool: "cancel".into(),
-            input_tool: None,
-            idempotent_submit: false,
-        };
+        let toolset = Toolset::new("report", "submit", "status", "cancel");
         let binding = Arc::new(Binding { server_name: server.into(), driver: "tools".into(), toolset });
         let task = Tracked {
-            id: format!("{server}{n}").into(),
-            user_id: "u".into(),
-            thread_id: "t".into(),
-            binding: Arc::clone(&binding),
             remote_task_id: Some("r".into()),
             status: Status::Working,
-            digest: None,
-            event_fingerprint: None,
-            next_due_at: 0,
-            poll_attempt_count: 0,
-            consecutive_poll_error_count: 0,
-            last_polled_at: None,
-            cancel_requested_at: None,
-            cancel_attempt_count: 0,
-            lease_epoch: 1,
-            created_at: 0,
+            ..Tracked::new(&format!("{server}{n}"), "u", "t", Arc::clone(&binding))
         };
         let failure = Failure::new(FailureKind::Timeout, "no answer");
         let change = task.on_error(&failure, 0, &Policy::default(), Chance::NONE);

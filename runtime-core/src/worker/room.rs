@@ -49,16 +49,18 @@ impl Room {
     }
 
     /// Claims of polls. A server whose share is nearly full is asked for apart, so that one claim does not take more than
-    /// the rest of it; `crowded`, each is, and strangers only when it is their time: they are few, and looked for among all
-    /// that waits.
+    /// the rest of it. `crowded`, each is, and likewise where one's share is full, since what waits of that one may be any number:
+    /// a claim of one server does not look at the others' tasks. Strangers then only when it is their time: they are few, and
+    /// looked for among all that waits.
     pub(super) fn polls(self, servers: &[(&str, Count)], crowded: bool, strangers: bool) -> Vec<Portion> {
         let mut room = self.max_held.saturating_sub(self.held);
         let share = self.share(servers.len());
         let turn = if crowded { turn(servers.len()) } else { CLAIM };
+        let apart = crowded || servers.iter().any(|(_, count)| count.all >= share);
         let (mut portions, mut ample) = (Vec::new(), Vec::new());
         for (server, count) in servers {
             let left = share.saturating_sub(count.all).min(room);
-            if left >= CLAIM && !crowded {
+            if left >= CLAIM && !apart {
                 ample.push((*server).to_owned());
             } else if left > 0 {
                 let limit = left.min(turn);
@@ -66,7 +68,7 @@ impl Room {
                 portions.push(Portion { servers: vec![(*server).to_owned()], strangers: false, limit });
             }
         }
-        if room > 0 && (strangers || !crowded) {
+        if room > 0 && (strangers || !apart) {
             portions.push(Portion { servers: ample, strangers: true, limit: room.min(turn) });
         }
         portions
@@ -119,6 +121,14 @@ mod tests {
         let portions = room(100, 50).polls(&servers, false, true);
         assert_eq!(portions, [Portion { servers: vec!["live".into()], strangers: false, limit: 50 }]);
         assert!(!room(100, 50).has_for(servers[0].1, 2) && room(100, 50).has_for(servers[1].1, 2));
+    }
+
+    #[test]
+    fn where_a_share_is_full_no_claim_looks_past_that_servers_tasks_42() {
+        let servers = [("dead", count(30_000, 0)), ("a", count(9, 0)), ("b", count(0, 0))];
+        let room = room(90_000, 30_009);
+        assert_eq!(limits(&room.polls(&servers, false, false)), [("a", CLAIM), ("b", CLAIM)]);
+        assert_eq!(limits(&room.polls(&servers, false, true)), [("a", CLAIM), ("b", CLAIM), ("", CLAIM)]);
     }
 
     #[test]

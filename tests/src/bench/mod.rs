@@ -2,4 +2,5 @@
 
 pub mod measure;
 pub mod process;
+pub mod program;
 pub mod report;

@@ -5,21 +5,42 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Parser;
 use mcp_taskd_tests::chaos::{self, Ground, Plan};
 
-const USAGE: &str =
-    "chaos --store postgres|sqlite [--daemons N] [--kills N] [--minutes M] [--seed N] [--recovery-seconds N]";
+/// Kills, stops and cuts off real daemons while clients use them; then everything must agree with the servers' own records.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// What the daemons share.
+    #[arg(long, value_enum)]
+    store: Ground,
+    /// How many daemons [default: 3 on PostgreSQL, 1 on SQLite].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    daemons: Option<u32>,
+    /// Processes to kill before the end.
+    #[arg(long, default_value_t = 200)]
+    kills: u64,
+    /// The end, however many were killed.
+    #[arg(long, default_value_t = 60)]
+    minutes: u64,
+    /// How long a fleet may take to recover.
+    #[arg(long, default_value_t = chaos::RECOVERY.as_secs())]
+    recovery_seconds: u64,
+    /// What decides about everything that is random [default: another each time].
+    #[arg(long)]
+    seed: Option<u64>,
+}
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).is_some_and(|command| ["serve", "migrate"].contains(&command.as_str())) {
         // The daemon reads its own command line.
         return mcp_taskd::main();
     }
-    let plan = match plan(std::env::args().skip(1)) {
+    let plan = match plan(&Arguments::parse()) {
         Ok(plan) => plan,
         Err(error) => {
-            eprintln!("{error:#}\n{USAGE}");
-            return ExitCode::from(2);
+            eprintln!("{error:#}");
+            return ExitCode::FAILURE;
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
@@ -44,38 +65,16 @@ async fn interrupted() {
     }
 }
 
-fn plan(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Plan> {
-    let (mut ground, mut daemons) = (None, None);
-    let mut plan = Plan {
+fn plan(arguments: &Arguments) -> anyhow::Result<Plan> {
+    let daemons = arguments.daemons.unwrap_or(if arguments.store == Ground::Postgres { 3 } else { 1 });
+    Ok(Plan {
         program: std::env::current_exe()?,
-        ground: Ground::Postgres,
-        daemons: 3,
-        kills: 200,
-        time: Duration::from_mins(60),
-        recovery: chaos::RECOVERY,
-        seed: fastrand::u64(..1_000_000),
+        ground: arguments.store,
+        daemons: daemons as usize,
+        kills: arguments.kills,
+        time: Duration::from_mins(arguments.minutes),
+        recovery: Duration::from_secs(arguments.recovery_seconds),
+        seed: arguments.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
         verbose: true,
-    };
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or_else(|| anyhow::anyhow!("{argument} needs a value"));
-        match argument.as_str() {
-            "--store" => {
-                ground = Some(match value()?.as_str() {
-                    "postgres" => Ground::Postgres,
-                    "sqlite" => Ground::Sqlite,
-                    other => anyhow::bail!("unknown store {other}"),
-                });
-            }
-            "--daemons" => daemons = Some(value()?.parse()?),
-            "--kills" => plan.kills = value()?.parse()?,
-            "--minutes" => plan.time = Duration::from_mins(value()?.parse()?),
-            "--recovery-seconds" => plan.recovery = Duration::from_secs(value()?.parse()?),
-            "--seed" => plan.seed = value()?.parse()?,
-            other => anyhow::bail!("unknown argument {other}"),
-        }
-    }
-    plan.ground = ground.ok_or_else(|| anyhow::anyhow!("--store is missing"))?;
-    plan.daemons = daemons.unwrap_or(if plan.ground == Ground::Postgres { 3 } else { 1 });
-    anyhow::ensure!(plan.daemons > 0, "--daemons must be at least 1");
-    Ok(plan)
+    })
 }

@@ -1,11 +1,9 @@
 //! Runs the simulation: many seeds, or one with its whole history.
-//!
-//! `simulate [--seeds N] [--from N] [--seed N] [--shrink] [--plant NAME]`
 
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::Context as _;
+use clap::Parser;
 use mcp_taskd_tests::sim::shrink::shrink;
 use mcp_taskd_tests::sim::sweep::{Sweep, sweep};
 use mcp_taskd_tests::sim::{Plan, Plant, Run, run};
@@ -13,39 +11,30 @@ use mcp_taskd_tests::sim::{Plan, Plant, Run, run};
 /// How many failing seeds end a sweep.
 const FAILURES: usize = 20;
 
+/// The real worker and submit code of several processes, in virtual time, under every fault that a seed draws.
+#[derive(Debug, Parser)]
 struct Arguments {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 2_000)]
     seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0)]
     from: u64,
+    /// Replays this one instead, with its whole history.
+    #[arg(long)]
     seed: Option<u64>,
+    /// Looks for the smallest history in which it fails.
+    #[arg(long, requires = "seed")]
     shrink: bool,
+    /// Plants a fault in the daemon, to see it found.
+    #[arg(long)]
     plant: Option<Plant>,
 }
 
-fn arguments() -> anyhow::Result<Arguments> {
-    let mut arguments = Arguments { seeds: 2_000, from: 0, seed: None, shrink: false, plant: None };
-    let mut given = std::env::args().skip(1);
-    while let Some(name) = given.next() {
-        if name == "--shrink" {
-            arguments.shrink = true;
-            continue;
-        }
-        let value = given.next().with_context(|| format!("{name} needs a value"))?;
-        let number = || value.parse().with_context(|| format!("{name} takes a number, not {value:?}"));
-        match name.as_str() {
-            "--seeds" => arguments.seeds = number()?,
-            "--from" => arguments.from = number()?,
-            "--seed" => arguments.seed = Some(number()?),
-            "--plant" => arguments.plant = Some(value.parse().map_err(anyhow::Error::msg)?),
-            _ => anyhow::bail!("unknown option {name}"),
-        }
-    }
-    Ok(arguments)
-}
-
-fn main() -> anyhow::Result<ExitCode> {
-    let arguments = arguments()?;
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
     if let Some(seed) = arguments.seed {
-        return Ok(replay(seed, &arguments));
+        return replay(seed, &arguments);
     }
     let started = Instant::now();
     let swept = sweep(arguments.from, arguments.seeds, arguments.plant, FAILURES, |seed| {
@@ -57,13 +46,13 @@ fn main() -> anyhow::Result<ExitCode> {
     for (seed, violation) in &swept.failures {
         println!("seed {seed}: {violation}");
     }
-    let Some(seed) = swept.failures.keys().next() else { return Ok(ExitCode::SUCCESS) };
+    let Some(seed) = swept.failures.keys().next() else { return ExitCode::SUCCESS };
     let (plan, run) = shrink(&Plan::of(*seed), arguments.plant);
     println!("\nthe smallest history found of seed {seed}:");
     history(&plan, &run);
     let plant = arguments.plant.map(|plant| format!(" --plant {}", plant.as_str())).unwrap_or_default();
     println!("\ncargo run --release -p mcp-taskd-tests --bin simulate -- --seed {seed}{plant}");
-    Ok(ExitCode::FAILURE)
+    ExitCode::FAILURE
 }
 
 fn replay(seed: u64, arguments: &Arguments) -> ExitCode {

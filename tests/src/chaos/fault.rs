@@ -114,7 +114,7 @@ impl fmt::Display for Step {
 }
 
 /// What there is to break.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Ground {
     /// Daemons on a PostgreSQL database, each behind a network of its own.
     Postgres,

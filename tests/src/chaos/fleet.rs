@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::database::{Database, NAME};
 use super::fault::{Fault, Ground, Step};
 use crate::daemon::{Api, Daemon, LIFE, Site};
-use crate::fake::{CALLER, FakeServer};
+use crate::fake::{CALLER, FakeServer, NATIVE_TOOL};
 use crate::freeze::Frozen;
 use crate::postgres::Server;
 use crate::proxy::{Network, Proxy};
@@ -47,7 +47,11 @@ impl Fleet {
             Site::new(program).set("mcp_tasks.max_concurrent_polls", 64).set("server.shutdown_grace_seconds", 6);
         for (name, server, idempotent) in servers {
             let headers = json!({"headers": {CALLER: format!("${LIFE}")}});
-            site = site.server_with(name, &server.url, *idempotent, headers);
+            site = if server.state.core.has_native_tasks() {
+                site.native_server(name, &server.url, *idempotent, headers)
+            } else {
+                site.server_with(name, &server.url, *idempotent, headers)
+            };
         }
         let mut networks = Vec::new();
         let (site, database) = match ground {
@@ -166,7 +170,11 @@ impl Fleet {
     }
 
     async fn kill_in_call(&mut self, tool: &'static str, executed: bool, servers: &[&FakeServer]) {
-        let mut gates: Vec<_> = servers.iter().map(|server| server.state.gates.arm(tool, executed)).collect();
+        let arm = |server: &&FakeServer| {
+            let core = &server.state.core;
+            server.state.gates.arm(if core.has_native_tasks() { in_native_tasks(tool) } else { tool }, executed)
+        };
+        let mut gates: Vec<_> = servers.iter().map(arm).collect();
         let calls = gates.iter_mut().map(|gate| Box::pin(gate.caught()));
         let caught = tokio::time::timeout(CALL_PATIENCE, futures_util::future::select_all(calls)).await;
         let caller = caught.ok().and_then(|(called, ..)| called).and_then(|called| called.caller);
@@ -240,5 +248,14 @@ fn daemon(site: &Site, number: usize, network: Option<&Proxy>) -> Daemon {
             let url = format!("database.postgres_url={}", network.url());
             site.daemon(&name).with(&["--set", &url])
         }
+    }
+}
+
+/// What a call of an ordinary tool is where tasks are native.
+fn in_native_tasks(tool: &'static str) -> &'static str {
+    match tool {
+        "submit_report" => NATIVE_TOOL,
+        "cancel_report" => "tasks/cancel",
+        _ => "tasks/get",
     }
 }

@@ -13,7 +13,7 @@ const RETURNS: usize = 3;
 /// Tasks that two daemons polled in turns for longer than `bound`: neither had let go.
 pub(super) fn contests(journal: &[Called], bound: Duration) -> Vec<String> {
     let mut tasks: HashMap<&str, Vec<(Instant, &str)>> = HashMap::new();
-    for called in journal.iter().filter(|called| called.tool == "get_report_status") {
+    for called in journal.iter().filter(|called| called.is_poll()) {
         if let (Some(task), Some(caller)) = (&called.task_id, &called.caller) {
             tasks.entry(task).or_default().push((called.at, caller));
         }

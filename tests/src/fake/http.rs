@@ -19,10 +19,10 @@ use tokio::sync::mpsc;
 use super::gate::Gates;
 use super::http_sse::{event, stream_of};
 use super::oauth::guarded;
-use super::tools::{Core, Incoming, SharedCore, message, tool_error};
+use super::tools::{Core, Incoming, SharedCore, message, names, tool_error};
 use super::{Era, FakeOptions};
 
-/// What goes wrong, switched at run time. Faults hit `tools/call` only, unless `everywhere` is set.
+/// What goes wrong, switched at run time. Faults hit `tools/call` and `tasks/*` only, unless `everywhere` is set.
 #[derive(Debug, Default)]
 pub struct Faults {
     /// Every method, `initialize` included.
@@ -60,9 +60,9 @@ pub struct Faults {
 pub struct Called {
     /// When it did.
     pub at: Instant,
-    /// The tool.
+    /// The tool, or the method of a request about a native task.
     pub tool: String,
-    /// The task that its arguments name.
+    /// The task that it names.
     pub task_id: Option<String>,
     /// `traceparent` in `_meta`.
     pub traceparent: Option<String>,
@@ -70,6 +70,13 @@ pub struct Called {
     pub headers: HeaderMap,
     /// Who called, where the header [`CALLER`] says so.
     pub caller: Option<String>,
+}
+
+impl Called {
+    /// Whether it asks how a task stands.
+    pub fn is_poll(&self) -> bool {
+        matches!(self.tool.as_str(), "get_report_status" | "tasks/get")
+    }
 }
 
 /// The header that tells callers apart.
@@ -144,7 +151,7 @@ impl FakeState {
     }
 
     /// Adds a tool call to the journal, where there is one.
-    fn note(&self, incoming: &Incoming<'_>, headers: &HeaderMap) -> Option<Called> {
+    fn note(&self, incoming: &Incoming<'_>, headers: &HeaderMap, method: &str) -> Option<Called> {
         if !self.options.journal {
             return None;
         }
@@ -152,8 +159,8 @@ impl FakeState {
             incoming.params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
         let called = Called {
             at: Instant::now(),
-            tool: params["name"].as_str().unwrap_or_default().to_owned(),
-            task_id: params["arguments"]["task_id"].as_str().map(str::to_owned),
+            tool: params["name"].as_str().unwrap_or(method).to_owned(),
+            task_id: params["arguments"]["task_id"].as_str().or(params["taskId"].as_str()).map(str::to_owned),
             traceparent: params["_meta"]["traceparent"].as_str().map(str::to_owned),
             headers: headers.clone(),
             caller: headers.get(CALLER).and_then(|caller| caller.to_str().ok()).map(str::to_owned),
@@ -257,11 +264,12 @@ async fn receive(State(state): State<Arc<FakeState>>, headers: HeaderMap, body: 
     if method == "subscriptions/listen" && state.era() == Era::Modern {
         return state.listen();
     }
-    let called = if method == "tools/call" { state.note(&incoming, &headers) } else { None };
+    let is_call = method == "tools/call" || method.starts_with("tasks/");
+    let called = if is_call { state.note(&incoming, &headers, method) } else { None };
     if let Some(called) = &called {
         state.gates.pass(called, false).await;
     }
-    let faulty = method == "tools/call" || state.faults.everywhere.load(Ordering::Relaxed);
+    let faulty = is_call || state.faults.everywhere.load(Ordering::Relaxed);
     let executed_first = state.faults.after_execution.load(Ordering::Relaxed);
     if faulty
         && !executed_first
@@ -327,7 +335,8 @@ async fn refuse(
             if header("mcp-protocol-version") != Some("2026-07-28") {
                 return error(StatusCode::BAD_REQUEST, -32_022, "Unsupported protocol version");
             }
-            if header("mcp-method") != Some(method) || (method == "tools/call" && header("mcp-name").is_none()) {
+            let named = names(method, incoming.params);
+            if header("mcp-method") != Some(method) || named.is_some_and(|name| header("mcp-name") != Some(&name)) {
                 return error(StatusCode::BAD_REQUEST, -32_020, "Header mismatch");
             }
             if method == "tools/call" && !state.core.mirrored(incoming.params, |name| header(name).map(str::to_owned)) {

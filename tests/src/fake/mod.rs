@@ -3,6 +3,7 @@
 mod gate;
 mod http;
 mod http_sse;
+mod native;
 mod oauth;
 mod script;
 mod stdio;
@@ -12,6 +13,7 @@ mod tools;
 pub use gate::{Gate, Gates};
 pub use http::{CALLER, Called, FakeServer, FakeState, Faults};
 pub use http_sse::{Endpoint, FakeSse, SseFaults, SseState};
+pub use native::{NATIVE_TOOL, native_tools};
 pub use oauth::{AuthorityFaults, AuthorityState, FakeAuthority};
 pub use script::{End, Script};
 pub use stdio::serve_stdio;

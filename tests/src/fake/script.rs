@@ -43,4 +43,12 @@ pub struct Script {
     pub bad_polls: u64,
     /// The submit's answer has this status instead of `running`.
     pub submit_status: Option<String>,
+    /// A native task is none: its call is answered by the result.
+    pub at_once: bool,
+    /// The tool of a native task reports an error as its result.
+    pub reports_error: bool,
+    /// How long a native task says that it is kept.
+    pub ttl_ms: Option<u64>,
+    /// Polls answered `working` after a native task's cancel was acknowledged.
+    pub cancel_polls: u64,
 }

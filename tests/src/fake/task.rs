@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,23 @@ pub struct FakeTask {
     cancels: AtomicU64,
     inputs: AtomicU64,
     ended: AtomicU8,
+    /// Polls that there had been when a cancel was heard, and one more; 0 before.
+    cancelled_after: AtomicU64,
+    /// Whether it had ended when its cancel came.
+    too_late: AtomicBool,
+}
+
+/// How a task stands when it is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stand {
+    /// It cannot be told.
+    Unavailable,
+    /// It waits for input.
+    Asks,
+    /// It runs.
+    Runs,
+    /// It has ended.
+    Ended(End),
 }
 
 /// The truth about a task, at one moment.
@@ -50,7 +67,7 @@ pub struct Truth {
 }
 
 impl FakeTask {
-    fn end(&self) -> Option<End> {
+    pub(super) fn end(&self) -> Option<End> {
         match self.ended.load(Ordering::Acquire) {
             1 => Some(End::Completed),
             2 => Some(End::Failed),
@@ -61,7 +78,7 @@ impl FakeTask {
     }
 
     /// Ends it where it has not ended; the first end stands.
-    fn finish(&self, end: End) {
+    pub(super) fn finish(&self, end: End) {
         let code = match end {
             End::Completed => 1,
             End::Failed => 2,
@@ -74,19 +91,60 @@ impl FakeTask {
 
     /// Counts a poll and answers it, as the text of a `CallToolResult`.
     pub(super) fn poll(&self) -> String {
+        match self.look() {
+            Stand::Unavailable => super::tools::tool_error("the status is not available right now"),
+            Stand::Asks => self.structured("input_required", r#","input_required":{"question":"Which quarter?"}"#),
+            Stand::Runs | Stand::Ended(_) => self.answer(),
+        }
+    }
+
+    /// Counts a poll; how the task stands then.
+    pub(super) fn look(&self) -> Stand {
         let polls = self.polls.fetch_add(1, Ordering::AcqRel) + 1;
         if polls <= self.script.bad_polls {
-            return super::tools::tool_error("the status is not available right now");
+            return Stand::Unavailable;
+        }
+        let cancelled = self.cancelled_after.load(Ordering::Acquire);
+        if cancelled > 0 {
+            if polls >= cancelled + self.script.cancel_polls {
+                self.finish(self.script.on_cancel.unwrap_or(End::Cancelled));
+            }
+            return self.end().map_or(Stand::Runs, Stand::Ended);
         }
         let good = polls - self.script.bad_polls;
         let ripe = good > self.script.polls && self.created.elapsed() >= Duration::from_millis(self.script.run_ms);
         if ripe && self.end().is_none() {
             if self.script.ask_input && self.inputs.load(Ordering::Acquire) == 0 {
-                return self.structured("input_required", r#","input_required":{"question":"Which quarter?"}"#);
+                return Stand::Asks;
             }
             self.finish(self.script.end);
         }
-        self.answer()
+        self.end().map_or(Stand::Runs, Stand::Ended)
+    }
+
+    /// Counts a native cancel; whether it was heard. What comes of it shows when the task is looked at.
+    pub(super) fn heard_cancel(&self) -> bool {
+        let cancels = self.cancels.fetch_add(1, Ordering::AcqRel) + 1;
+        if cancels <= self.script.deaf_cancels {
+            return false;
+        }
+        self.too_late.store(self.end().is_some(), Ordering::Release);
+        let now = self.polls.load(Ordering::Acquire) + 1;
+        let _ = self.cancelled_after.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
+        if self.script.cancel_polls == 0 {
+            self.finish(self.script.on_cancel.unwrap_or(End::Cancelled));
+        }
+        true
+    }
+
+    /// Whether it had ended when the last cancel came.
+    pub(super) fn ended_before_cancel(&self) -> bool {
+        self.too_late.load(Ordering::Acquire)
+    }
+
+    /// Takes an answer to its question.
+    pub(super) fn answered(&self) {
+        self.inputs.fetch_add(1, Ordering::AcqRel);
     }
 
     pub(super) fn cancel(&self) -> String {
@@ -99,7 +157,7 @@ impl FakeTask {
     }
 
     pub(super) fn input(&self) -> String {
-        self.inputs.fetch_add(1, Ordering::AcqRel);
+        self.answered();
         self.answer()
     }
 
@@ -194,6 +252,8 @@ impl Tasks {
             cancels: AtomicU64::new(0),
             inputs: AtomicU64::new(0),
             ended: AtomicU8::new(0),
+            cancelled_after: AtomicU64::new(0),
+            too_late: AtomicBool::new(false),
         });
         if let Some(key) = key {
             keys.insert(key, Arc::clone(&task));

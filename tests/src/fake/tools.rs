@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::script::Script;
+use super::native::NATIVE_TOOL;
+use super::script::{End, Script};
 use super::task::{Tasks, Truth};
 
 /// Totals since the start.
@@ -80,6 +81,35 @@ struct Meta<'a> {
     headers: Option<Value>,
 }
 
+impl Call<'_> {
+    /// The idempotency key.
+    fn key(&self) -> Option<String> {
+        self.meta.as_ref().and_then(|meta| meta.key.as_deref()).map(ToOwned::to_owned)
+    }
+}
+
+/// What a request's `Mcp-Name` has to be: the tool that it calls, or the task that it is about (2026-07-28).
+pub(super) fn names(method: &str, params: Option<&RawValue>) -> Option<String> {
+    let key = match method {
+        "tools/call" => "name",
+        about if about.starts_with("tasks/") => "taskId",
+        _ => return None,
+    };
+    let params: Value = params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    params[key].as_str().map(str::to_owned)
+}
+
+/// The script in a submit's arguments.
+pub(super) fn script_of(arguments: &str) -> Result<Option<Script>, Refusal> {
+    #[derive(Default, Deserialize)]
+    struct Submit {
+        script: Option<Script>,
+    }
+    let submit: Option<Submit> =
+        serde_json::from_str(arguments).map_err(|error| Refusal(-32_602, format!("unusable arguments: {error}")))?;
+    Ok(submit.unwrap_or_default().script)
+}
+
 /// A JSON-RPC error.
 pub(super) struct Refusal(pub(super) i64, pub(super) String);
 
@@ -94,6 +124,13 @@ impl Core {
         self.tasks.find(remote_id).map(|task| task.truth())
     }
 
+    /// Ends a task where it has not ended.
+    pub fn end(&self, remote_id: &str, end: End) {
+        if let Some(task) = self.tasks.find(remote_id) {
+            task.finish(end);
+        }
+    }
+
     /// Forgets a task, as a server that lost its memory.
     pub fn forget(&self, remote_id: &str) {
         self.tasks.forget(remote_id);
@@ -104,9 +141,13 @@ impl Core {
         match method {
             "initialize" => {
                 self.counters.initializes.fetch_add(1, Ordering::Relaxed);
+                let mut capabilities = json!({"tools": {"listChanged": true}});
+                if self.has_native_tasks() {
+                    capabilities["tasks"] = json!({"cancel": {}, "requests": {"tools": {"call": {}}}});
+                }
                 Ok(json!({
                     "protocolVersion": "2025-11-25",
-                    "capabilities": {"tools": {"listChanged": true}},
+                    "capabilities": capabilities,
                     "serverInfo": {"name": "fake-mcp", "version": "1"},
                 })
                 .to_string())
@@ -126,7 +167,11 @@ impl Core {
             "tools/call" => {
                 let call = read(params)?;
                 self.counters.calls.fetch_add(1, Ordering::Relaxed);
-                self.call(&call)
+                if call.name == NATIVE_TOOL { self.render(params, call.key()) } else { self.call(&call) }
+            }
+            about if about.starts_with("tasks/") && self.has_native_tasks() => {
+                self.counters.calls.fetch_add(1, Ordering::Relaxed);
+                self.about_task(about, params)
             }
             other => Err(Refusal(-32_601, format!("method not found: {other}"))),
         }
@@ -163,15 +208,8 @@ impl Core {
         let arguments = call.arguments.map_or("{}", RawValue::get);
         match call.name.as_ref() {
             "submit_report" => {
-                #[derive(Deserialize)]
-                struct Submit {
-                    script: Option<Script>,
-                }
-                let submit: Submit = serde_json::from_str(arguments)
-                    .map_err(|error| Refusal(-32_602, format!("unusable arguments: {error}")))?;
-                let key = call.meta.as_ref().and_then(|meta| meta.key.as_deref()).map(ToOwned::to_owned);
-                let script = submit.script.unwrap_or_else(|| self.script.clone());
-                Ok(self.tasks.submit(key, arguments.to_owned(), script).submitted())
+                let script = script_of(arguments)?.unwrap_or_else(|| self.script.clone());
+                Ok(self.tasks.submit(call.key(), arguments.to_owned(), script).submitted())
             }
             "get_report_status" => Ok(self.with_task(arguments, super::task::FakeTask::poll)),
             "cancel_report" => Ok(self.with_task(arguments, super::task::FakeTask::cancel)),

@@ -7,22 +7,23 @@ use mcp_taskd_core::clock::{Clock, Millis};
 use tokio::time::Instant;
 
 /// Where virtual wall time begins.
-pub(super) const EPOCH_MS: Millis = 1_800_000_000_000;
+pub const EPOCH_MS: Millis = 1_800_000_000_000;
 
 /// A clock that is off by some amount, which may change.
 #[derive(Debug)]
-pub(super) struct Skewed {
+pub struct Skewed {
     started: Instant,
     off_ms: AtomicI64,
 }
 
 impl Skewed {
-    pub(super) fn new(started: Instant, off_ms: i64) -> Self {
+    /// A clock that began at `started`, and is off by `off_ms`.
+    pub fn new(started: Instant, off_ms: i64) -> Self {
         Self { started, off_ms: AtomicI64::new(off_ms) }
     }
 
     /// Jumps.
-    pub(super) fn set(&self, off_ms: i64) {
+    pub fn set(&self, off_ms: i64) {
         self.off_ms.store(off_ms, Ordering::Relaxed);
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::clock::Skewed;
 use super::life::{Life, Living};
 use super::oracle::Violation;
-use super::plan::{FaultKind, ProcessPlan};
+use super::plan::{FaultKind, ProcessPlan, ServerPlan};
 use super::server::{Server, Way};
 use super::store::Port;
 use super::universe::Universe;
@@ -178,7 +178,7 @@ impl Fleet {
         let process = Process { role: "simulated".to_owned(), polls: plan.polls, state_dir };
         let servers = self.servers.iter().enumerate().map(|(index, server)| {
             let way = Way { server: Arc::clone(server), process: n };
-            (config(index, universe.plan.servers[index].idempotent), Arc::new(way) as SharedUpstream)
+            (config(index, &universe.plan.servers[index]), Arc::new(way) as SharedUpstream)
         });
         let around = Surroundings { world, ..Surroundings::default() };
         Runtime::start_in(around, &universe.plan.settings, process, store, servers, &Registry::new()).await
@@ -262,17 +262,15 @@ impl Fleet {
 }
 
 /// The configuration of server `index`.
-fn config(index: usize, idempotent: bool) -> ServerConfig {
+fn config(index: usize, plan: &ServerPlan) -> ServerConfig {
     let transport = Transport::Http { url: "http://127.0.0.1:1/mcp".into(), headers: Vec::new() };
     let mut config = ServerConfig::new(&server_name(index), transport);
     config.tool_call_timeout = Some(CALL_DEADLINE);
+    let tool = |name: &str| if plan.native { String::new() } else { name.to_owned() };
     config.toolsets = vec![Toolset {
-        name: "report".into(),
-        submit_tool: "submit".into(),
-        status_tool: "status".into(),
-        cancel_tool: "cancel".into(),
-        input_tool: Some("input".into()),
-        idempotent_submit: idempotent,
+        input_tool: Some(tool("input")).filter(|tool| !tool.is_empty()),
+        idempotent_submit: plan.idempotent,
+        ..Toolset::new("report", "submit", &tool("status"), &tool("cancel"))
     }];
     config
 }

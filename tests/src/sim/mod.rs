@@ -5,10 +5,11 @@
 //! call; [`shrink`] leaves out whatever a failure does not need.
 
 mod callers;
-mod clock;
+pub mod clock;
 mod fleet;
 mod history;
 mod life;
+mod native;
 mod oracle;
 mod plan;
 mod plants;

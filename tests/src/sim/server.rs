@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use mcp_taskd_core::task::Status;
-use mcp_taskd_core::upstream::{CallError, CallErrorKind, ToolCall, Upstream};
+use mcp_taskd_core::upstream::{CallError, CallErrorKind, Method, Purpose, ToolCall, Upstream};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use super::native::{self, CANCEL_TAKES_MS};
 use super::oracle::{Oracle, Saying, Tool};
 use super::plan::{CallKind, ServerFault, Work};
 use super::universe::Universe;
 
 type Answer = Result<Box<RawValue>, CallError>;
 
-/// A server with the tools `submit`, `status`, `cancel` and `input`.
+/// A server with the tools `submit`, `status`, `cancel` and `input`, or with `submit` alone and tasks of MCP's own.
 pub(super) struct Server {
     universe: Arc<Universe>,
     index: usize,
@@ -41,7 +42,8 @@ pub(super) struct Remote {
     work: Work,
     born_ms: u64,
     answered: bool,
-    cancelled: bool,
+    /// From when on a cancel has its effect.
+    cancelled_ms: Option<u64>,
     forgotten: bool,
     ended: Option<Status>,
 }
@@ -53,9 +55,10 @@ impl Remote {
         if self.forgotten {
             return Saying::NotFound;
         }
-        if self.cancelled {
+        let ends_ms = self.born_ms + self.work.run_ms;
+        if self.cancelled_ms.is_some_and(|at| at <= now && at < ends_ms) {
             self.ended.get_or_insert(Status::Cancelled);
-        } else if age >= self.work.run_ms {
+        } else if now >= ends_ms {
             self.ended.get_or_insert(self.work.end);
         }
         if let Some(status) = self.ended {
@@ -69,7 +72,7 @@ impl Remote {
 
     /// Whether it was really cancelled, or never ends by itself as far as anybody knows.
     pub(super) fn was_cancelled(&self) -> bool {
-        self.cancelled
+        self.cancelled_ms.is_some()
     }
 }
 
@@ -77,6 +80,8 @@ impl Remote {
 struct Request {
     process: usize,
     tool: Tool,
+    /// Whether it is a native cancel, which is acknowledged without a word about the task.
+    acknowledge: bool,
     /// The task, or for a submit the work.
     subject: String,
     work: u64,
@@ -120,32 +125,35 @@ impl Server {
             Some(ServerFault::Refuses) => Err(error(CallErrorKind::Connect)),
             Some(ServerFault::BreaksBefore) => Err(error(CallErrorKind::Transport)),
             Some(ServerFault::BreaksAfter) => {
-                self.execute(&request, None);
+                let _ = self.execute(&request, None);
                 Err(error(CallErrorKind::Transport))
             }
             Some(ServerFault::Busy(after)) => {
                 Err(CallError { retry_after: after.map(Duration::from_millis), ..error(CallErrorKind::Transport) })
             }
             Some(ServerFault::RpcError) => Err(error(CallErrorKind::Rpc)),
+            Some(ServerFault::ToolError) if plan.native && request.tool != Tool::Submit => {
+                Err(native::rpc(-32_603, "busy"))
+            }
             Some(ServerFault::ToolError) => {
                 Ok(raw(&json!({"isError": true, "content": [{"type": "text", "text": "busy"}]})))
             }
             Some(ServerFault::BlackHole) => return silence(reply).await,
             Some(ServerFault::BlackHoleAfter) => {
-                self.execute(&request, None);
+                let _ = self.execute(&request, None);
                 return silence(reply).await;
             }
             Some(ServerFault::Slow(ms)) => {
                 universe.some(ms).await;
-                Ok(self.execute(&request, None))
+                self.execute(&request, None)
             }
             Some(ServerFault::NoAnswer) => {
                 if universe.below(2) == 0 {
-                    self.execute(&request, None);
+                    let _ = self.execute(&request, None);
                 }
                 Ok(raw(&json!("what?")))
             }
-            fault => Ok(self.execute(&request, fault)),
+            fault => self.execute(&request, fault),
         };
         universe.some(plan.latency_ms).await;
         let said = answer.as_ref().map_or_else(ToString::to_string, |answer| answer.get().chars().take(90).collect());
@@ -162,29 +170,38 @@ impl Server {
     }
 
     /// Does what is asked, and says how things stand; or, with a fault, something else.
-    fn execute(&self, request: &Request, fault: Option<ServerFault>) -> Box<RawValue> {
+    fn execute(&self, request: &Request, fault: Option<ServerFault>) -> Answer {
         let now = self.universe.now();
         let mut state = self.state();
         if request.tool == Tool::Submit {
             return self.submit(&mut state, request, fault, now);
         }
+        let native = self.universe.plan.servers[self.index].native;
         let Some(remote) = state.tasks.get_mut(&request.subject) else {
             return self.say(request, &request.subject, None, Saying::NotFound, fault);
         };
         if fault == Some(ServerFault::Forgets) {
             remote.forgotten = true;
         }
-        if request.tool == Tool::Cancel && matches!(remote.truth(now), Saying::Running(_) | Saying::AsksInput) {
-            remote.cancelled = true;
+        let cancels = request.tool == Tool::Cancel && (request.acknowledge || !native);
+        if cancels && matches!(remote.truth(now), Saying::Running(_) | Saying::AsksInput) {
+            let at = if native { now + CANCEL_TAKES_MS } else { now };
+            remote.cancelled_ms.get_or_insert(at);
+        }
+        if request.acknowledge {
+            return if remote.forgotten { Err(native::unknown(&request.subject)) } else { Ok(raw(&json!({}))) };
         }
         if request.tool == Tool::Input {
             remote.answered = true;
         }
         let truth = remote.truth(now);
+        if native && request.tool == Tool::Input {
+            return Ok(raw(&json!({"resultType": "complete"})));
+        }
         self.say(request, &request.subject, Some(&remote.work), truth, fault)
     }
 
-    fn submit(&self, state: &mut State, request: &Request, fault: Option<ServerFault>, now: u64) -> Box<RawValue> {
+    fn submit(&self, state: &mut State, request: &Request, fault: Option<ServerFault>, now: u64) -> Answer {
         let plan = &self.universe.plan.servers[self.index];
         if fault == Some(ServerFault::SameId)
             && let Some(id) = state.tasks.keys().next().cloned()
@@ -201,7 +218,7 @@ impl Server {
                 work: self.works[&request.work].clone(),
                 born_ms: now,
                 answered: false,
-                cancelled: false,
+                cancelled_ms: None,
                 forgotten: false,
                 ended: None,
             };
@@ -226,7 +243,10 @@ impl Server {
         work: Option<&Work>,
         truth: Saying,
         fault: Option<ServerFault>,
-    ) -> Box<RawValue> {
+    ) -> Answer {
+        if self.universe.plan.servers[self.index].native {
+            return self.say_natively(request, id, work, truth, fault);
+        }
         let mut content = match truth {
             Saying::Running(step) => json!({"task_id": id, "status": "running", "result": {"step": step}}),
             Saying::AsksInput => json!({"task_id": id, "status": "input_required", "input_required": {"question": id}}),
@@ -269,11 +289,57 @@ impl Server {
             }
             _ => {}
         }
+        self.tell(request, id, said);
+        Ok(raw(&json!({"content": [], "structuredContent": content})))
+    }
+
+    /// The same of a task of MCP's own.
+    fn say_natively(
+        &self,
+        request: &Request,
+        id: &str,
+        work: Option<&Work>,
+        truth: Saying,
+        fault: Option<ServerFault>,
+    ) -> Answer {
+        let told = native::task(id, work, truth);
+        let mut said = truth;
+        let told = told.map(|mut task| {
+            match fault {
+                Some(ServerFault::WrongId) => {
+                    said = Saying::Violation;
+                    task["taskId"] = json!("");
+                }
+                Some(ServerFault::WrongStatus) => {
+                    said = Saying::Violation;
+                    task["status"] = json!("odd");
+                }
+                Some(ServerFault::NoContent) => {
+                    said = Saying::Violation;
+                    task = json!({"resultType": "complete"});
+                }
+                Some(ServerFault::BadHint) => {
+                    task["pollIntervalMs"] = [json!(0), json!(-1), json!("soon"), json!([1]), json!(true)]
+                        [self.universe.below(5) as usize]
+                        .clone();
+                }
+                _ => {}
+            }
+            if request.tool == Tool::Submit {
+                task["resultType"] = json!("task");
+            }
+            task
+        });
+        self.tell(request, id, said);
+        told.map(|task| raw(&task))
+    }
+
+    /// Has the oracle know what was said.
+    fn tell(&self, request: &Request, id: &str, said: Saying) {
         self.universe.judge(|oracle| {
             oracle.said(self.index, id, &request.key, request.tool, request.started_ms, said);
             Ok(())
         });
-        raw(&json!({"content": [], "structuredContent": content}))
     }
 }
 
@@ -334,19 +400,25 @@ impl Upstream for Way {
     async fn call_tool(&self, call: ToolCall<'_>) -> Answer {
         let universe = &self.server.universe;
         let arguments: Value = serde_json::from_str(call.arguments.get()).expect("arguments are JSON");
-        let tool = match call.tool {
-            "submit" => Tool::Submit,
-            "status" => Tool::Status,
-            "cancel" => Tool::Cancel,
-            _ => Tool::Input,
+        let of_cancel = call.task.is_some_and(|about| about.purpose == Purpose::Cancel);
+        let tool = match (call.method, call.tool) {
+            (Method::CallForTask, _) | (Method::Call, "submit") => Tool::Submit,
+            (Method::Get(_), _) if of_cancel => Tool::Cancel,
+            (Method::Get(_), _) | (Method::Call, "status") => Tool::Status,
+            (Method::Cancel(_), _) | (Method::Call, "cancel") => Tool::Cancel,
+            (Method::Update(_) | Method::Call, _) => Tool::Input,
+            (Method::Result(_), _) => panic!("this protocol has no tasks/result"),
         };
         let key = call.meta.first().map(|(_, key)| (*key).to_owned()).unwrap_or_default();
-        let subject = arguments["task_id"].as_str().map_or_else(|| key.clone(), str::to_owned);
+        let subject = call.method.task_id().or(arguments["task_id"].as_str());
+        let subject = subject.map_or_else(|| key.clone(), str::to_owned);
         let started_ms = universe.now();
         let running = Running { way: self, tool, subject: subject.clone() };
         universe.called(self.process, self.server.index, tool, &subject);
         let work = arguments["work"].as_u64().unwrap_or_default();
-        let request = Request { process: self.process, tool, subject: subject.clone(), work, key, started_ms };
+        let acknowledge = matches!(call.method, Method::Cancel(_));
+        let request =
+            Request { process: self.process, tool, acknowledge, subject: subject.clone(), work, key, started_ms };
         let (reply, answer) = oneshot::channel();
         tokio::spawn(Arc::clone(&self.server).handle(request, reply));
         let deadline = call.deadline.unwrap_or(Duration::from_secs(60));

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mcp_taskd_core::contract::{
-    CancelReading, Refusal, StatusReading, ToolAnswer, read_cancel, read_status, read_submit,
+    CancelReading, Created, NotCreated, Refusal, StatusReading, TaskReading, ToolAnswer, read_cancel, read_created,
+    read_result, read_status, read_submit, read_task,
 };
 use mcp_taskd_core::task::schedule::Chance;
 use mcp_taskd_core::task::{Binding, Decision, Json, Limits, Policy, Snapshot, Status, Toolset, Tracked};
@@ -36,10 +37,40 @@ fn an_answer_about_a_task_is_always_judged_and_bounded_26_28() {
                 check(&snapshot);
             }
             CancelReading::Failure(failure) => assert!(failure.message.chars().count() <= 4_000),
+            CancelReading::Taken(_) => panic!("a cancel tool has no such answer"),
         }
         match read_submit(&answer, "submit_tool") {
             Ok(id) => assert!((1..=255).contains(&id.chars().count()) && !id.contains('\0')),
             Err(Refusal { message, .. }) => short(&message),
+        }
+    });
+}
+
+#[test]
+fn what_is_said_of_a_native_task_is_always_judged_and_bounded_26_28() {
+    super::fuzz("contract", |bytes, _| {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        // Answers of ordinary tools hold the task's members one level deeper.
+        let structured =
+            serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default()["structuredContent"].to_string();
+        for text in [text, structured.replace("task_id", "taskId").replace("input_required\":", "inputRequests\":")] {
+            let Ok(raw) = RawValue::from_string(text) else { continue };
+            match read_task(&raw, "r-1", &LIMITS) {
+                TaskReading::Read(StatusReading::Snapshot(snapshot)) | TaskReading::Fetch(snapshot) => check(&snapshot),
+                TaskReading::Read(StatusReading::Failure(failure)) => short(&failure.message),
+            }
+            match read_created(&raw, "submit_tool", &LIMITS) {
+                Ok(Created::Task(handle)) => {
+                    assert!((1..=255).contains(&handle.remote_id.chars().count()) && !handle.remote_id.contains('\0'));
+                }
+                Ok(Created::Ended(snapshot)) => check(&snapshot),
+                Err(NotCreated::Refused(Refusal { message, .. }) | NotCreated::Unreadable(message)) => short(&message),
+            }
+            let ended = Snapshot::bare(Status::Completed);
+            match read_result(ended, &raw, &LIMITS) {
+                StatusReading::Snapshot(snapshot) => check(&snapshot),
+                StatusReading::Failure(failure) => short(&failure.message),
+            }
         }
     });
 }
@@ -95,31 +126,11 @@ fn said_twice_is_written_once(snapshot: &Snapshot) {
 }
 
 fn task() -> Tracked {
-    let tool = || "t".to_owned();
-    let toolset = Toolset {
-        name: tool(),
-        submit_tool: tool(),
-        status_tool: tool(),
-        cancel_tool: tool(),
-        input_tool: None,
-        idempotent_submit: false,
-    };
+    let toolset = Toolset::new("t", "t", "t", "t");
+    let binding = Binding { server_name: "s".into(), driver: "tools".into(), toolset };
     Tracked {
-        id: "mcp-task-1".into(),
-        user_id: "u".into(),
-        thread_id: "t".into(),
-        binding: Arc::new(Binding { server_name: "s".into(), driver: "tools".into(), toolset }),
         remote_task_id: Some("r-1".into()),
         status: Status::Submitted,
-        digest: None,
-        event_fingerprint: None,
-        next_due_at: 0,
-        poll_attempt_count: 0,
-        consecutive_poll_error_count: 0,
-        last_polled_at: None,
-        cancel_requested_at: None,
-        cancel_attempt_count: 0,
-        lease_epoch: 1,
-        created_at: 0,
+        ..Tracked::new("mcp-task-1", "u", "t", Arc::new(binding))
     }
 }

@@ -59,9 +59,11 @@ async fn everything(commands: &Commands<'_>) {
     assert_eq!(watched.0, Some(3), "cancelled: {}", watched.1);
     assert_eq!(commands.status(&cancelled).await, "cancelled");
 
+    answered(commands).await;
+    let asked = 1;
     let listed = commands.json(&["tasks", "list"]).await;
     let ids: Vec<_> = listed.as_array().unwrap().iter().map(id_of).collect();
-    assert_eq!(ids[..3], [cancelled.clone(), failed.clone(), completed.clone()], "newest first");
+    assert_eq!(ids[asked..asked + 3], [cancelled.clone(), failed.clone(), completed.clone()], "newest first");
     let failures = commands.json(&["tasks", "list", "--status", "failed", "--limit", "1"]).await;
     assert_eq!((failures.as_array().map(Vec::len), id_of(&failures[0])), (Some(1), failed.clone()));
     assert_eq!(commands.json(&["tasks", "list", "--user", "nobody"]).await, json!([]));
@@ -90,6 +92,24 @@ async fn everything(commands: &Commands<'_>) {
     assert_eq!((nowhere.code, nowhere.stdout.as_str()), (Some(1), ""));
     assert!(nowhere.stderr.contains("mcp-task-none"), "{}", nowhere.stderr);
     assert_eq!(commands.run(&["tasks", "submit", "--server", "s", "--task", "nothing"]).await.code, Some(1));
+}
+
+/// A task that asks says so to who watches it, and goes on when it is answered; nothing else takes an answer.
+async fn answered(commands: &Commands<'_>) {
+    let asking = commands.submit(&json!({"polls": 1, "ask_input": true})).await;
+    let answer = async {
+        until("it asks", || async { commands.status(&asking).await == "input_required" }).await;
+        let other = commands.run(&["tasks", "input", &asking, "1", "--user", "nobody"]).await;
+        assert_eq!((other.code, other.stdout.as_str()), (Some(1), ""), "another user's: {}", other.stderr);
+        let row = commands.json(&["tasks", "input", &asking, r#"{"quarter": "q3"}"#]).await;
+        assert_eq!(id_of(&row), asking);
+    };
+    let ((code, said), ()) = tokio::join!(commands.watched(&asking), answer);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(r#"input_required: {"question":"Which quarter?"}"#), "{said}");
+    let ended = commands.run(&["tasks", "input", &asking, "1"]).await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
+    assert!(ended.stderr.contains("does not wait for input"), "{}", ended.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]

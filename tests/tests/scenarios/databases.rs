@@ -6,7 +6,7 @@ use std::time::Duration;
 use mcp_taskd_tests::daemon::{Api, ApiError, Site, id_of};
 use mcp_taskd_tests::fake::FakeServer;
 use mcp_taskd_tests::postgres::{self, Server};
-use mcp_taskd_tests::wait::{PATIENCE, until, until_within};
+use mcp_taskd_tests::wait::{PATIENCE, until, until_still, until_within};
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 
@@ -79,19 +79,16 @@ async fn a_database_that_crashes_and_comes_back_loses_nothing_22_23() {
     daemon.start().await;
     let submitting = tokio::spawn(submit_steadily(daemon.api.clone()));
 
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    until("there are tasks to lose", || async { fake.state.core.truths().len() >= TASKS / 3 }).await;
     server.crash();
     until("it is not ready", || async { !daemon.api.is_ready().await }).await;
     let live = daemon.api.request(reqwest::Method::GET, "/livez", None, None).await;
     assert!(live.is_ok(), "liveness does not ask the database: {live:?}");
     let failed = async || daemon.api.count("db_errors_total", &[("kind", "unavailable")]).await;
     until("a scrape, which needs no database, tells of failed statements (35)", || async { failed().await > 0 }).await;
-    // Past the lease: what is answered meanwhile waits, and nothing is called any more.
-    tokio::time::sleep(Duration::from_secs(7)).await;
+    // What is answered meanwhile waits. A task is polled every 0.3 s for as long as anything may be called.
     let polls = || fake.state.core.truths().iter().map(|truth| truth.polls).sum::<u64>();
-    let before = polls();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(polls(), before, "past its lease the daemon fences itself (31)");
+    until_still("past its lease the daemon fences itself (31)", Duration::from_secs(3), polls).await;
     server.resume();
     server.ready().await.close().await.unwrap();
 

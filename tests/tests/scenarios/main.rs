@@ -15,7 +15,8 @@ mod interceptors;
 mod kills;
 mod logs;
 mod metrics;
-mod native;
+mod native_agents;
+mod native_servers;
 mod oauth;
 mod personal;
 mod polling;
@@ -26,6 +27,8 @@ mod startup;
 mod stdio;
 mod supervisor;
 mod traces;
+mod upgrade;
+mod webhooks;
 
 use mcp_taskd_tests::audit;
 use mcp_taskd_tests::daemon::Site;

@@ -60,7 +60,8 @@ fn catalogue() -> BTreeMap<String, (Family, bool)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_catalogue_has_every_metric_with_its_type_labels_and_meaning_and_no_other() {
     let fake = fake().await;
-    let site = site().server("s", &fake.url);
+    let hook = json!([{"name": "hook", "url": "http://127.0.0.1:9/", "secret": "s"}]);
+    let site = site().server("s", &fake.url).set("webhooks", hook);
     let mut daemon = site.daemon("one");
     daemon.start().await;
     daemon.api.submit("s", &json!({"polls": 0}), None).await.unwrap();

@@ -83,6 +83,10 @@ fn secretive(hostile: &Hostile, gate: &Gate) -> Site {
         .server_with("refused", &hostile.url, false, tokens("refused", refresh))
         .server_with("child", "", false, child)
         .interceptor(json!({"name": "gate", "url": gate_url}))
+        .set(
+            "webhooks",
+            json!([{"url": gate_url + "?key=hunter2-hook-parameter", "secret": ["hunter2-hook", "hunter2-older-hook"]}]),
+        )
 }
 
 async fn key(site: &Site, scopes: &str) -> String {

@@ -61,7 +61,11 @@ async fn a_wrong_command_line_is_exit_64() {
 async fn an_address_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    refuses(&site().set("server.listen", address.as_str()).run(&["serve"]).await, 1, &["server.listen", &address]);
+    refuses(
+        &site().set("server.listen", address.as_str()).run(&["serve"]).await,
+        1,
+        &["--set server.listen=", &address],
+    );
 }
 
 #[tokio::test]

@@ -6,12 +6,13 @@ use mcp_taskd_core::clock::SystemClock;
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
 use mcp_taskd_core::store::{
-    ClaimOrder, EventRecord, Inserted, NewHandle, NewIntent, Recorded, SharedStore, TaskFilter, TaskWrite, WorkerId,
-    WorkerInfo,
+    ClaimOrder, Deliveries, EventRecord, Inserted, NewHandle, NewIntent, Recorded, SharedStore, TaskFilter, TaskWrite,
+    WorkerId,
 };
 use mcp_taskd_core::task::{Binding, Change, Snapshot, Status, TaskRecord, Toolset, Tracked, transition};
-use mcp_taskd_tests::pooler;
 use mcp_taskd_tests::postgres::{self, TestDatabase};
+pub(crate) use mcp_taskd_tests::rows::worker as info;
+use mcp_taskd_tests::{pooler, rows};
 
 /// When everything happens, unless a test says otherwise.
 pub(crate) const T0: i64 = 1_000_000;
@@ -21,6 +22,7 @@ pub(crate) const FAR: i64 = T0 * 1_000;
 /// A fresh store of one kind.
 pub(crate) struct Bench {
     pub(crate) store: SharedStore,
+    pub(crate) deliveries: Arc<dyn Deliveries>,
     /// The same store, where it is a SQL one.
     pub(crate) sql: Option<SqlStore>,
     pub(crate) database: Option<TestDatabase>,
@@ -30,21 +32,33 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) async fn memory() -> Self {
         let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
-        std::future::ready(Self { store, sql: None, database: None, directory: None }).await
+        std::future::ready(Self { deliveries: store.clone(), store, sql: None, database: None, directory: None }).await
     }
 
     pub(crate) async fn sqlite() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let sql = SqlStore::connect_sqlite(directory.path().join("tasks.db")).await.expect("connects");
         sql.migrate().await.expect("migrates");
-        Self { store: Arc::new(sql.clone()), sql: Some(sql), database: None, directory: Some(directory) }
+        Self {
+            store: Arc::new(sql.clone()),
+            deliveries: Arc::new(sql.clone()),
+            sql: Some(sql),
+            database: None,
+            directory: Some(directory),
+        }
     }
 
     pub(crate) async fn postgres() -> Self {
         let database = postgres::database().await;
         let sql = SqlStore::connect_postgres(database.url(), 16).await.expect("connects");
         sql.migrate().await.expect("migrates");
-        Self { store: Arc::new(sql.clone()), sql: Some(sql), database: Some(database), directory: None }
+        Self {
+            store: Arc::new(sql.clone()),
+            deliveries: Arc::new(sql.clone()),
+            sql: Some(sql),
+            database: Some(database),
+            directory: None,
+        }
     }
 
     /// PostgreSQL behind a pooler; `None` where there is no pooler.
@@ -53,7 +67,13 @@ impl Bench {
         let database = postgres::database().await;
         let sql = SqlStore::connect_postgres(&pooler.url(database.name()), 16).await.expect("connects");
         sql.migrate().await.expect("migrates");
-        Some(Self { store: Arc::new(sql.clone()), sql: Some(sql), database: Some(database), directory: None })
+        Some(Self {
+            store: Arc::new(sql.clone()),
+            deliveries: Arc::new(sql.clone()),
+            sql: Some(sql),
+            database: Some(database),
+            directory: None,
+        })
     }
 
     /// A live worker.
@@ -117,57 +137,36 @@ impl Bench {
     /// The names of the statements whose text has this in it.
     pub(crate) fn statements_with(&self, text: &str) -> Vec<&'static str> {
         let statements = self.sql().statements();
-        statements.iter().filter(|(_, sql)| sql.to_uppercase().contains(text)).map(|(name, _)| *name).collect()
+        let with = statements.iter().filter(|statement| statement.text.to_uppercase().contains(text));
+        with.map(|statement| statement.name).collect()
     }
 
     /// A statement's text by its name.
     pub(crate) fn statement(&self, name: &str) -> String {
         let statements = self.sql().statements();
-        statements.iter().find(|(known, _)| *known == name).expect("a statement of this name").1.to_string()
-    }
-}
-
-pub(crate) fn info(id: &str) -> WorkerInfo {
-    WorkerInfo {
-        id: id.into(),
-        host: "host".into(),
-        pid: 7,
-        role: "all".into(),
-        version: "1.2.3".into(),
-        lease_ms: 120_000,
-        polls: true,
+        let found = statements.iter().find(|statement| statement.name == name);
+        found.expect("a statement of this name").text.to_string()
     }
 }
 
 pub(crate) fn binding(server: &str) -> Arc<Binding> {
-    Arc::new(Binding {
-        server_name: server.into(),
-        driver: "tools".into(),
-        toolset: Toolset {
-            name: "Report".into(),
-            submit_tool: "submit".into(),
-            status_tool: "status".into(),
-            cancel_tool: "cancel".into(),
-            input_tool: Some("answer".into()),
-            idempotent_submit: true,
-        },
-    })
+    let toolset = Toolset {
+        name: "Report".into(),
+        input_tool: Some("answer".into()),
+        idempotent_submit: true,
+        ..rows::toolset()
+    };
+    Arc::new(Binding { toolset, ..(*rows::binding(server)).clone() })
 }
 
 pub(crate) fn intent(worker: &WorkerId, id: &str) -> NewIntent {
     NewIntent {
-        id: id.into(),
-        worker: worker.clone(),
-        user_id: "user".into(),
-        thread_id: "thread".into(),
         run_id: Some("run".into()),
         tool_call_id: Some("call".into()),
         binding: binding("server"),
-        idempotency_key: None,
-        body_hash: None,
         arguments: Some(r#"{"a":1}"#.into()),
         next_due_at: T0 + 45_000,
-        created_at: T0,
+        ..rows::intent(worker, id, "server", T0)
     }
 }
 
@@ -193,7 +192,7 @@ pub(crate) fn order(worker: &WorkerId) -> ClaimOrder {
         known: Vec::new(),
         drivers: vec!["tools".into()],
         due_before: T0 + 10_000,
-        any_server_due_before: 0,
+        any_server_due_before: Some(0),
         limit: 100,
     }
 }

@@ -33,6 +33,8 @@ async fn each_statement_that_must_be_quick_uses_its_index_14_35() {
     for (statement, index) in [
         ("claim_polls", "mcp_tasks_claim_poll"),
         ("claim_cancels", "mcp_tasks_claim_cancel"),
+        ("claim_polls_of", "mcp_tasks_server_poll (server_name=? AND next_due_at<?)"),
+        ("claim_cancels_of", "mcp_tasks_server_cancel (server_name=? AND next_due_at<?)"),
         ("owned", "mcp_tasks_owner"),
         ("free_dead", "mcp_tasks_owner"),
         ("correct_tasks", "mcp_tasks_claim_poll"),

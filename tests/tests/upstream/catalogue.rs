@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::setup::{extensions, until};
+use mcp_taskd_tests::wait;
 
 fn catalogue(servers: &Value) -> Catalog {
     catalogue_with(servers, &Settings::default())
@@ -65,12 +66,7 @@ async fn a_hung_server_delays_only_the_first_view_and_returns_by_itself_99() {
     catalogue.view().await;
     assert!(started.elapsed() < Duration::from_millis(100), "from the cache");
     bad.state.faults.hang.store(false, Relaxed);
-    for _ in 0..500 {
-        if catalogue.view().await.find("bad_echo").is_some() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait::until("it is asked again", || async { catalogue.view().await.find("bad_echo").is_some() }).await;
     assert_eq!(catalogue.view().await.tools.len(), 4, "back without a reset");
 }
 

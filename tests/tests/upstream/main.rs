@@ -10,6 +10,7 @@ mod interceptors;
 mod limits;
 mod live;
 mod metrics;
+mod native;
 mod notices;
 mod oauth;
 mod setup;

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use mcp_taskd_core::config::{Environment, Extensions};
-use mcp_taskd_core::upstream::{CallError, Options, Scope, SharedUpstream, ToolCall, Upstreams, build};
+use mcp_taskd_core::upstream::{CallError, Method, Options, Scope, SharedUpstream, ToolCall, Upstreams, build};
+use mcp_taskd_tests::wait;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -58,18 +59,21 @@ pub(crate) async fn call_as(
 ) -> Result<Value, CallError> {
     let arguments = RawValue::from_string(arguments.to_string()).expect("JSON");
     let meta = [("mcp-taskd/idempotency-key", "key-1")];
-    let call = ToolCall { tool, arguments: &arguments, meta: &meta, headers: &[], scope, task: None, deadline };
+    let call = ToolCall {
+        method: Method::Call,
+        tool,
+        arguments: &arguments,
+        meta: &meta,
+        headers: &[],
+        scope,
+        task: None,
+        deadline,
+    };
     let answer = upstream.call_tool(call).await?;
     Ok(serde_json::from_str(answer.get()).expect("JSON"))
 }
 
-/// Waits until `condition` holds, for ten seconds at most.
+/// Waits until `condition`, which asks nobody, holds.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..1_000 {
-        if condition() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("never happened: {what}");
+    wait::until(what, || std::future::ready(condition())).await;
 }

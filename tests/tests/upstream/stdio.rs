@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use mcp_taskd_core::upstream::{CallErrorKind, Scope, SharedUpstream, Upstreams};
+use mcp_taskd_tests::wait;
 use serde_json::{Value, json};
 
 use super::setup::{call, call_as, scope, until, upstreams_in};
@@ -130,13 +131,11 @@ async fn a_server_that_crashes_again_and_again_is_started_ever_more_rarely() {
     assert!(error.message.contains("the disk is full") && error.message.contains("not started again yet"), "{error}");
     // Others are not held back by one scope's crashes, and it works again by itself.
     server.place("bob").await;
-    for _ in 0..1_000 {
-        if call(server.upstream(), "where", &json!({}), PATIENT).await.is_ok() {
-            return server.upstreams.close().await;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("it was never started again");
+    wait::until("it is started again", || async {
+        call(server.upstream(), "where", &json!({}), PATIENT).await.is_ok()
+    })
+    .await;
+    server.upstreams.close().await;
 }
 
 #[tokio::test]

@@ -4,19 +4,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcp_taskd_core::clock::SystemClock;
 use mcp_taskd_core::config::{Secrets, ServerConfig, TaskSettings, Transport};
-use mcp_taskd_core::runtime::{Process, Runtime};
+use mcp_taskd_core::runtime::{Process, Runtime, Surroundings};
 use mcp_taskd_core::service::{Access, Service, Submit, Submitted};
 use mcp_taskd_core::store::memory::MemoryStore;
 use mcp_taskd_core::store::sql::SqlStore;
 use mcp_taskd_core::store::{SharedStore, TaskFilter};
 use mcp_taskd_core::task::{Status, TaskRecord, Toolset};
 use mcp_taskd_core::upstream::SharedUpstream;
+use mcp_taskd_core::world::World;
 use mcp_taskd_tests::scripted::Scripted;
+use mcp_taskd_tests::sim::clock::Skewed;
 use mcp_taskd_tests::wait::until;
 use prometheus::Registry;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 /// What a test works on.
 pub(crate) struct Bench {
@@ -24,6 +26,7 @@ pub(crate) struct Bench {
     pub(crate) store: SharedStore,
     pub(crate) servers: Vec<(String, Arc<Scripted>)>,
     pub(crate) settings: TaskSettings,
+    pub(crate) world: World,
 }
 
 /// A running worker of it.
@@ -48,14 +51,24 @@ impl Bench {
         let store = SqlStore::connect_sqlite(folder.path().join("tasks.db")).await.unwrap();
         store.migrate().await.unwrap();
         let servers = servers.iter().map(|name| ((*name).to_owned(), Arc::new(Scripted::new()))).collect();
-        Self { folder, store: Arc::new(store), servers, settings: settings() }
+        Self { folder, store: Arc::new(store), servers, settings: settings(), world: World::system() }
     }
 
     /// The same on a store in memory, for many tasks.
     pub(crate) fn in_memory(servers: &[&str]) -> Self {
+        Self::in_memory_of(World::system(), servers)
+    }
+
+    /// The same in virtual time, for tests with `start_paused`: what is watched for a while takes none, and has all it needs.
+    pub(crate) fn in_virtual_time(servers: &[&str]) -> Self {
+        let clock = Arc::new(Skewed::new(Instant::now(), 0));
+        Self::in_memory_of(World { clock, ..World::system() }, servers)
+    }
+
+    fn in_memory_of(world: World, servers: &[&str]) -> Self {
         let servers = servers.iter().map(|name| ((*name).to_owned(), Arc::new(Scripted::new()))).collect();
-        let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
-        Self { folder: tempfile::tempdir().unwrap(), store, servers, settings: settings() }
+        let store = Arc::new(MemoryStore::new(Arc::clone(&world.clock)));
+        Self { folder: tempfile::tempdir().unwrap(), store, servers, settings: settings(), world }
     }
 
     pub(crate) fn server(&self) -> &Scripted {
@@ -78,20 +91,16 @@ impl Bench {
         let servers = self.servers.iter().map(|(name, server)| {
             let transport = Transport::Http { url: "http://127.0.0.1:1/mcp".into(), headers: Vec::new() };
             let mut config = ServerConfig::new(name, transport);
-            config.toolsets = vec![Toolset {
-                name: "report".into(),
-                submit_tool: "submit".into(),
-                status_tool: "status".into(),
-                cancel_tool: "cancel".into(),
-                input_tool: Some("input".into()),
-                idempotent_submit: false,
-            }];
+            let toolset = Toolset::new("report", "submit", "status", "cancel");
+            config.toolsets = vec![Toolset { input_tool: Some("input".into()), ..toolset }];
             change(&mut config);
             (config, Arc::clone(server) as SharedUpstream)
         });
         let servers: Vec<_> = servers.collect();
         let process = Process { role: "test".into(), polls, state_dir: state };
-        let runtime = Runtime::start(settings, process, Arc::clone(store), servers, &registry).await.unwrap();
+        let surroundings = Surroundings { world: self.world.clone(), connections: None };
+        let store = Arc::clone(store);
+        let runtime = Runtime::start_in(surroundings, settings, process, store, servers, &registry).await.unwrap();
         Running { runtime, registry }
     }
 

@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mcp_taskd_core::store::{NewIntent, SharedStore, WorkerInfo};
-use mcp_taskd_core::task::{Binding, Status, Toolset};
+use mcp_taskd_core::task::Status;
 use mcp_taskd_tests::faulty::{Fault, Faulty};
+use mcp_taskd_tests::rows;
 use mcp_taskd_tests::scripted::{Answer, ended};
 use mcp_taskd_tests::wait::until;
 
 use crate::bench::Bench;
 use crate::submitting::abandoned;
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_call_that_was_held_back_is_not_the_last_cancel_of_a_task_too_old_133_149() {
-    let mut bench = Bench::new(&["s"]).await;
+    let mut bench = Bench::in_virtual_time(&["s"]);
     bench.settings.max_task_age_seconds = Some(4);
     let worker = bench.start().await;
     let mut ids = Vec::new();
@@ -95,46 +96,17 @@ async fn an_intent_of_an_unconfigured_server_is_left_to_those_who_can_repeat_it_
 
 /// An intent whose process has died.
 async fn orphaned(bench: &Bench) -> String {
-    let gone = WorkerInfo {
-        id: "gone".into(),
-        host: "h".into(),
-        pid: 1,
-        role: "gateway".into(),
-        version: "0".into(),
-        lease_ms: 5_000,
-        polls: false,
-    };
+    let gone = WorkerInfo { lease_ms: 5_000, polls: false, ..rows::worker("gone") };
     let now = bench.store.register(&gone).await.unwrap();
-    let toolset = Toolset {
-        name: "report".into(),
-        submit_tool: "submit".into(),
-        status_tool: "status".into(),
-        cancel_tool: "cancel".into(),
-        input_tool: None,
-        idempotent_submit: false,
-    };
-    let intent = NewIntent {
-        id: "mcp-task-orphaned".into(),
-        worker: "gone".into(),
-        user_id: "ann".into(),
-        thread_id: "t".into(),
-        run_id: None,
-        tool_call_id: None,
-        binding: Arc::new(Binding { server_name: "s".into(), driver: "tools".into(), toolset }),
-        idempotency_key: None,
-        body_hash: None,
-        arguments: None,
-        next_due_at: now,
-        created_at: now,
-    };
+    let intent = NewIntent { user_id: "ann".into(), ..rows::intent(&gone.id, "mcp-task-orphaned", "s", now) };
     bench.store.insert_intent(&intent).await.unwrap();
     assert!(bench.store.mark_dead(&gone.id, &gone.id, None).await.unwrap());
     intent.id.to_string()
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn an_intent_that_ends_without_a_call_needs_no_answering_server_and_proves_none_149() {
-    let bench = Bench::new(&["s"]).await;
+    let bench = Bench::in_virtual_time(&["s"]);
     let worker = bench.start().await;
     for _ in 0..12 {
         worker.submit("s").await;
@@ -151,9 +123,9 @@ async fn an_intent_that_ends_without_a_call_needs_no_answering_server_and_proves
     worker.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn an_end_that_the_store_refuses_is_not_repeated_without_a_pause_133() {
-    let mut bench = Bench::new(&["s"]).await;
+    let mut bench = Bench::in_virtual_time(&["s"]);
     bench.settings.max_task_age_seconds = Some(1);
     bench.server().on("cancel", "", [Answer::Error("cannot".into())]);
     let store = Faulty::new(Arc::clone(&bench.store));

@@ -8,12 +8,15 @@ use mcp_taskd_core::store::SharedStore;
 use mcp_taskd_core::task::Status;
 use mcp_taskd_tests::faulty::{Fault, Faulty};
 use mcp_taskd_tests::scripted::ended;
-use mcp_taskd_tests::wait::until;
+use mcp_taskd_tests::wait::{until, until_still};
 
 use crate::bench::{Bench, Running};
 
 async fn faulty() -> (Bench, Arc<Faulty>, Running) {
-    let bench = Bench::new(&["s"]).await;
+    faulty_in(Bench::new(&["s"]).await).await
+}
+
+async fn faulty_in(bench: Bench) -> (Bench, Arc<Faulty>, Running) {
     let store = Faulty::new(Arc::clone(&bench.store));
     let shared: SharedStore = Arc::clone(&store) as SharedStore;
     let worker = bench.start_with(&bench.settings, true, &shared, |_| {}).await;
@@ -52,9 +55,9 @@ async fn a_write_that_never_arrived_is_repeated_23() {
     worker.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_first_attempt_that_comes_late_does_no_harm_23() {
-    let (bench, store, worker) = faulty().await;
+    let (bench, store, worker) = faulty_in(Bench::in_virtual_time(&["s"])).await;
     let task = worker.submit("s").await;
     bench.wait_for(&task.id, Status::Working).await;
     let epoch = bench.task(&task.id).await.lease_epoch;
@@ -189,19 +192,14 @@ async fn a_start_waits_for_a_store_that_registers_nobody_yet_22() {
     worker.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn past_its_lease_a_worker_stops_and_a_late_heartbeat_resumes_it_31() {
-    let (bench, store, worker) = faulty().await;
+    let (bench, store, worker) = faulty_in(Bench::in_virtual_time(&["s"])).await;
     let task = worker.submit("s").await;
     bench.wait_for(&task.id, Status::Working).await;
     // Five seconds of lease, and nothing but failures for much longer: heartbeats are tried about every 0.2 s.
     store.next("heartbeat", [Fault::Away; 45]);
-    until("it fences itself", || async {
-        let before = bench.server().calls("status", "");
-        tokio::time::sleep(Duration::from_millis(2_500)).await;
-        bench.server().calls("status", "") == before
-    })
-    .await;
+    until_still("it fences itself", Duration::from_millis(2_500), || bench.server().calls("status", "")).await;
     bench.server().on("status", "", [ended("completed")]);
     completes_once(&bench, &task.id).await;
     worker.stop().await;

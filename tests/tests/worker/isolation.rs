@@ -29,9 +29,9 @@ async fn a_server_that_hangs_does_not_hold_up_a_healthy_one_29() {
     tokio::time::timeout(Duration::from_secs(8), worker.stop()).await.ok();
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_server_that_is_gone_costs_a_few_probes_and_its_tasks_say_so_149_159() {
-    let bench = Bench::new(&["s"]).await;
+    let bench = Bench::in_virtual_time(&["s"]);
     let worker = bench.start().await;
     let mut ids = Vec::new();
     for _ in 0..100 {
@@ -76,9 +76,9 @@ async fn a_new_worker_gets_its_share_and_a_leaving_one_hands_over() {
     second.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_gateway_submits_and_leaves_polling_to_a_worker() {
-    let bench = Bench::new(&["s"]).await;
+    let bench = Bench::in_virtual_time(&["s"]);
     let gateway = bench.start_with(&bench.settings, false, &bench.store, |_| {}).await;
     let task = gateway.submit("s").await;
     tokio::time::sleep(Duration::from_millis(1_500)).await;

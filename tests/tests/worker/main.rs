@@ -5,6 +5,7 @@ mod expiring;
 mod faults;
 mod handing_over;
 mod isolation;
+mod native;
 mod overload;
 mod polling;
 mod submitting;

@@ -7,7 +7,7 @@ use mcp_taskd_core::store::SharedStore;
 use mcp_taskd_core::task::Status;
 use mcp_taskd_tests::faulty::Faulty;
 use mcp_taskd_tests::scripted::{Answer, ended};
-use mcp_taskd_tests::wait::{until, until_within};
+use mcp_taskd_tests::wait::{until, until_still, until_within};
 use serde_json::json;
 
 use crate::bench::{Bench, Running, anyone};
@@ -133,9 +133,9 @@ async fn a_slow_store_is_asked_no_more_often_than_it_answers_and_polling_goes_on
     worker.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_store_that_is_away_is_tried_ever_more_rarely_and_each_task_waits_for_its_write_24() {
-    let bench = Bench::new(&["s"]).await;
+    let bench = Bench::in_virtual_time(&["s"]);
     let (store, worker) = behind_faults(&bench).await;
     let ids = submit(&worker, "s", 50).await;
     bench.server().on("status", "", restless(100_000));
@@ -156,9 +156,9 @@ async fn a_store_that_is_away_is_tried_ever_more_rarely_and_each_task_waits_for_
     worker.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn outcomes_that_cannot_be_written_are_bounded_and_other_servers_are_polled_on_24_29() {
-    let bench = Bench::in_memory(&["chatty", "calm"]);
+    let bench = Bench::in_virtual_time(&["chatty", "calm"]);
     let (store, worker) = behind_faults(&bench).await;
     let ids = submit(&worker, "chatty", 1_200).await;
     let calm = submit(&worker, "calm", 1).await.remove(0);
@@ -169,12 +169,7 @@ async fn outcomes_that_cannot_be_written_are_bounded_and_other_servers_are_polle
     bench.servers[0].1.on("status", "", [ended("completed")]);
     let before = bench.servers[0].1.calls("status", "");
     let polls = || bench.servers[0].1.calls("status", "") - before;
-    let steady = || async {
-        let seen = polls();
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
-        polls() == seen
-    };
-    until("it is not polled on", steady).await;
+    until_still("it is not polled on", Duration::from_millis(1_500), polls).await;
     assert!(polls() <= 500 + 2 * 8, "{} outcomes wait", polls());
     let calm_polls = bench.servers[1].1.calls("status", "");
     let goes_on = || async { bench.servers[1].1.calls("status", "") >= calm_polls + 3 };

@@ -53,6 +53,7 @@ pub const ROWS: &[Row] = &[
     row("POST", "/api/tasks/{task_id}/poll-now", OPERATOR, "", 200),
     row("GET", "/api/workers", OPERATOR, "", 200),
     row("GET", "/api/events", OPERATOR, "", 200),
+    row("POST", "/api/events/replay", OPERATOR, r#"{"sink": "none"}"#, 404),
     row("GET", "/api/stats", OPERATOR, "", 200),
     row("GET", "/api/features", CREDENTIAL, "", 200),
     row("GET", "/api/mcp/tools", TASKS, "", 200),

@@ -119,14 +119,7 @@ impl World {
             polls: false,
         };
         store.register(&info).await.unwrap();
-        let toolset = Toolset {
-            name: "report".into(),
-            submit_tool: "submit".into(),
-            status_tool: "status".into(),
-            cancel_tool: "cancel".into(),
-            input_tool: None,
-            idempotent_submit: false,
-        };
+        let toolset = Toolset::new("report", "submit", "status", "cancel");
         let binding = Binding { server_name: "reports".into(), driver: "tools".into(), toolset };
         let now = self.daemon.now_ms();
         let intent = NewIntent {

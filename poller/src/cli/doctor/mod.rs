@@ -3,6 +3,7 @@
 mod bundle;
 mod servers;
 mod store;
+mod webhooks;
 
 use clap::Args;
 use serde::Serialize;
@@ -99,6 +100,7 @@ pub async fn run(global: &Global, doctor: Doctor) -> Result<u8> {
             findings.checks.extend(store.checks);
             findings.store = store.said;
             findings.checks.extend(servers);
+            findings.checks.extend(store.webhooks);
         }
     }
     if doctor.bundle {
@@ -117,8 +119,11 @@ fn code(checks: &[Check]) -> u8 {
 fn configured(configuration: &Configuration) -> Check {
     let warnings: Vec<_> = configuration.warnings.iter().chain(&configuration.extensions.warnings).cloned().collect();
     if warnings.is_empty() {
-        let file = configuration.extensions.path.as_ref().map_or("none".into(), |path| path.display().to_string());
-        Check::ok("configuration", format!("can be used; servers from {file}"))
+        let from = configuration.extensions.path.as_ref().map(|path| format!("; servers from {}", path.display()));
+        Check::ok(
+            "configuration",
+            format!("can be used{}", from.unwrap_or_else(|| "; there is no file of servers".into())),
+        )
     } else {
         Check::warning("configuration", warnings.join("; "))
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use mcp_taskd_core::config::{Grant, ServerConfig};
+use mcp_taskd_core::task::Toolset;
 use mcp_taskd_core::upstream::Upstreams;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -54,11 +55,8 @@ fn listed(name: String, server: &ServerConfig, tools: &[Box<RawValue>], took: Du
     }
     let names: HashSet<String> =
         tools.iter().filter_map(|tool| serde_json::from_str::<Named>(tool.get()).ok()).map(|tool| tool.name).collect();
-    let configured = server.toolsets.iter().flat_map(|toolset| {
-        let roles = [&toolset.submit_tool, &toolset.status_tool, &toolset.cancel_tool];
-        roles.into_iter().chain(&toolset.input_tool)
-    });
-    let missing: Vec<_> = configured.filter(|tool| !names.contains(*tool)).map(String::as_str).collect();
+    let configured = server.toolsets.iter().flat_map(Toolset::tools);
+    let missing: Vec<_> = configured.filter(|tool| !names.contains(*tool)).collect();
     if missing.is_empty() {
         Check::ok(name, format!("{} tools, listed in {} ms", tools.len(), took.as_millis()))
     } else {

@@ -7,7 +7,7 @@ use mcp_taskd_core::config::{Backend, Settings};
 use mcp_taskd_core::store::{SharedStore, StoreError, StoreStats, Workers};
 use serde_json::{Value, json};
 
-use super::Check;
+use super::{Check, Status, webhooks};
 use crate::exit::{Exit, Failure};
 use crate::metrics::COUNT_CAP;
 use crate::view;
@@ -29,19 +29,28 @@ pub(super) struct Said {
 pub(super) struct Looked {
     pub(super) checks: Vec<Check>,
     pub(super) said: Said,
+    /// What was found of the webhooks, whose events wait in the store.
+    pub(super) webhooks: Vec<Check>,
 }
 
 /// Looks at the store, and changes nothing in it.
 pub(super) async fn look(settings: &Settings) -> Looked {
+    let mut looked = Looked::default();
     match tokio::time::timeout(PATIENCE, wiring::connect(settings)).await {
-        Err(_) => Looked { checks: vec![away("it does not answer")], ..Looked::default() },
-        Ok(Err(error)) => Looked { checks: vec![failed("store", error)], ..Looked::default() },
+        Err(_) => looked.checks = vec![away("it does not answer")],
+        Ok(Err(error)) => looked.checks = vec![failed("store", error)],
         Ok(Ok(backing)) => {
-            let looked = tokio::time::timeout(PATIENCE, ask(&backing.store, settings)).await;
+            let asked = tokio::time::timeout(PATIENCE, ask(&backing.store, settings)).await;
+            looked = asked.unwrap_or_else(|_| Looked { checks: vec![away("it does not answer")], ..Looked::default() });
+            let deliveries = backing.deliveries();
+            let answers = looked.checks.iter().all(|check| check.status != Status::Failed);
+            looked.webhooks = webhooks::look(&settings.webhooks, answers.then_some(&*deliveries)).await;
             backing.close().await;
-            looked.unwrap_or_else(|_| Looked { checks: vec![away("it does not answer")], ..Looked::default() })
+            return looked;
         }
     }
+    looked.webhooks = webhooks::look(&settings.webhooks, None).await;
+    looked
 }
 
 fn away(detail: &str) -> Check {
@@ -90,7 +99,8 @@ fn schema(version: Result<(i64, Option<i64>), StoreError>, migrates: bool) -> (C
     let check = match version {
         Err(error) => failed("schema", error),
         Ok((known, Some(applied))) if applied >= known => {
-            return (Check::ok("schema", format!("version {applied}")), true);
+            let newer = if applied > known { ", of a newer version of this program" } else { "" };
+            return (Check::ok("schema", format!("version {applied}{newer}")), true);
         }
         Ok((known, applied)) => {
             let applied = applied.map_or("none yet".to_owned(), |applied| format!("version {applied}"));
@@ -140,7 +150,6 @@ fn tasks(stats: &StoreStats) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
     use super::*;
 
     #[test]

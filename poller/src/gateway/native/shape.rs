@@ -55,6 +55,7 @@ enum Times {
 #[expect(clippy::struct_field_names, reason = "the JSON's names")]
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "the protocol names it so")]
 pub struct Task<'a> {
     task_id: &'a str,
     status: &'static str,

@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue};
 
 use crate::service::Submit;
 use crate::store::WorkerId;
-use crate::task::{Binding, Outcome, Status, TaskRecord, Tracked};
+use crate::task::{Binding, Outcome, TaskRecord, Tracked};
 use crate::upstream::Scope;
 use crate::worker::OpenIntent;
 
@@ -15,6 +15,7 @@ pub(super) struct Intent {
     pub(super) id: Arc<str>,
     pub(super) worker: WorkerId,
     pub(super) epoch: i64,
+    pub(super) created_at: i64,
     pub(super) binding: Arc<Binding>,
     pub(super) scope: Scope,
     pub(super) submit: Submit,
@@ -26,23 +27,11 @@ pub(super) struct Intent {
 impl Intent {
     /// Its row as a held task, for decisions about it.
     pub(super) fn tracked(&self) -> Tracked {
+        let binding = Arc::clone(&self.binding);
         Tracked {
-            id: Arc::clone(&self.id),
-            user_id: self.scope.user_id.clone(),
-            thread_id: self.scope.thread_id.clone(),
-            binding: Arc::clone(&self.binding),
-            remote_task_id: None,
-            status: Status::Submitting,
-            digest: None,
-            event_fingerprint: None,
-            next_due_at: 0,
-            poll_attempt_count: 0,
-            consecutive_poll_error_count: 0,
-            last_polled_at: None,
-            cancel_requested_at: None,
-            cancel_attempt_count: 0,
             lease_epoch: self.epoch,
-            created_at: 0,
+            created_at: self.created_at,
+            ..Tracked::new(&self.id, &self.scope.user_id, &self.scope.thread_id, binding)
         }
     }
 

@@ -129,22 +129,9 @@ fn owns_open_intent(task: &TaskRecord, worker: &str, epoch: i64) -> bool {
 fn record(intent: &NewIntent) -> TaskRecord {
     TaskRecord {
         tracked: Tracked {
-            id: intent.id.clone(),
-            user_id: intent.user_id.as_str().into(),
-            thread_id: intent.thread_id.as_str().into(),
-            binding: intent.binding.clone(),
-            remote_task_id: None,
-            status: Status::Submitting,
-            digest: None,
-            event_fingerprint: None,
             next_due_at: intent.next_due_at,
-            poll_attempt_count: 0,
-            consecutive_poll_error_count: 0,
-            last_polled_at: None,
-            cancel_requested_at: None,
-            cancel_attempt_count: 0,
-            lease_epoch: 1,
             created_at: intent.created_at,
+            ..Tracked::new(&intent.id, &intent.user_id, &intent.thread_id, intent.binding.clone())
         },
         run_id: intent.run_id.clone(),
         tool_call_id: intent.tool_call_id.clone(),

@@ -21,7 +21,7 @@ impl Leases for MemoryStore {
                 && task.cancel_requested_at.is_some() == order.cancels
                 && task.next_due_at <= order.due_before
                 && ((order.servers.contains(&task.binding.server_name) && order.drivers.contains(&task.binding.driver))
-                    || (task.next_due_at < order.any_server_due_before
+                    || (order.any_server_due_before.is_some_and(|before| task.next_due_at < before)
                         && !(order.known.contains(&task.binding.server_name)
                             && order.drivers.contains(&task.binding.driver))))
         };

@@ -1,5 +1,6 @@
 //! A store in memory, for tests and simulation: one lock, no I/O, and the same answer to the same calls.
 
+mod deliveries;
 mod intents;
 mod keys;
 mod leases;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::wakeup::Channel;
-use super::{ApiKeyRecord, ChainKey, EventRecord, WorkerId, WorkerRecord};
+use super::{ApiKeyRecord, ChainKey, Delivery, EventRecord, WorkerId, WorkerRecord};
 use crate::clock::{Clock, Millis};
 use crate::task::{EventKind, Status, TaskRecord};
 
@@ -36,6 +37,12 @@ pub struct Tables {
     pub workers: BTreeMap<WorkerId, WorkerRecord>,
     /// Every event, in order.
     pub events: Vec<EventRecord>,
+    /// The sequence of the newest event there has been.
+    emitted: i64,
+    /// Every delivery, by task and sink.
+    deliveries: BTreeMap<(Arc<str>, String), Delivery>,
+    /// Up to where events were taken note of, by sink.
+    sinks: BTreeMap<String, i64>,
     generations: BTreeMap<String, i64>,
     chains: BTreeMap<ChainKey, tokens::Chain>,
     keys: BTreeMap<String, ApiKeyRecord>,
@@ -49,6 +56,9 @@ impl MemoryStore {
             tasks: BTreeMap::new(),
             workers: BTreeMap::new(),
             events: Vec::new(),
+            emitted: 0,
+            deliveries: BTreeMap::new(),
+            sinks: BTreeMap::new(),
             generations: BTreeMap::new(),
             chains: BTreeMap::new(),
             keys: BTreeMap::new(),
@@ -85,8 +95,9 @@ impl Tables {
     /// Writes an event of a task, as its row is now.
     pub fn emit(&mut self, id: &str, kind: EventKind, at: Millis) {
         let Some(task) = self.tasks.get(id) else { return };
+        self.emitted += 1;
         let event = EventRecord {
-            sequence: self.events.len() as i64 + 1,
+            sequence: self.emitted,
             task_id: id.to_owned(),
             user_id: task.user_id.to_string(),
             thread_id: task.thread_id.to_string(),

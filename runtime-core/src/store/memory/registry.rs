@@ -99,16 +99,19 @@ impl Registry for MemoryStore {
 
     async fn delete_dead(&self) -> Result<u64> {
         let mut state = self.state();
-        let Tables { tasks, workers, .. } = &mut *state;
+        let Tables { tasks, workers, deliveries, .. } = &mut *state;
         let before = workers.len();
         workers
             .retain(|id, worker| worker.live || tasks.values().any(|task| task.lease_owner.as_deref() == Some(&**id)));
+        for delivery in deliveries.values_mut() {
+            delivery.lease_owner.take_if(|owner| !workers.contains_key(owner));
+        }
         Ok((before - workers.len()) as u64)
     }
 
     async fn prune(&self, ended_before: Millis, limit: u32) -> Result<u64> {
         let mut state = self.state();
-        let Tables { tasks, events, .. } = &mut *state;
+        let Tables { tasks, events, deliveries, .. } = &mut *state;
         let mut ended: Vec<_> = tasks
             .values()
             .filter_map(|task| Some((task.completed_at.filter(|at| *at < ended_before)?, task.id.clone())))
@@ -118,6 +121,7 @@ impl Registry for MemoryStore {
         for (_, id) in &ended {
             tasks.remove(id);
             events.retain(|event| event.task_id != **id);
+            deliveries.retain(|(task, _), _| task != id);
         }
         Ok(ended.len() as u64)
     }

@@ -107,6 +107,7 @@ fn input(write: &TaskWrite) -> Fields<'_> {
     }
 }
 
-fn json<T: Serialize>(value: &T) -> String {
+/// Rows of texts and integers, as JSON.
+pub(super) fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("texts, integers and lists of them always serialise")
 }

@@ -20,20 +20,27 @@ const QUARANTINE_MS: Millis = 24 * 3_600_000;
 #[async_trait]
 impl Leases for SqlStore {
     async fn claim(&self, order: &ClaimOrder) -> Result<Vec<Tracked>> {
-        let sql = if order.cancels { Sql::ClaimCancels } else { Sql::ClaimPolls };
         let servers = input::texts(&order.servers);
-        let known = input::texts(&order.known);
         let drivers = input::texts(&order.drivers);
-        let values: [Value<'_>; 7] = [
-            (&order.worker).into(),
-            (&servers).into(),
-            order.due_before.into(),
-            order.any_server_due_before.into(),
-            order.limit.into(),
-            (&known).into(),
-            (&drivers).into(),
-        ];
-        let rows = self.engine.fetch(Lane::Write, sql, &values).await?;
+        let (worker, due_before, limit) = ((&order.worker).into(), order.due_before.into(), order.limit.into());
+        let rows = if let Some(any_server_due_before) = order.any_server_due_before {
+            let sql = if order.cancels { Sql::ClaimCancels } else { Sql::ClaimPolls };
+            let known = input::texts(&order.known);
+            let values: [Value<'_>; 7] = [
+                worker,
+                (&servers).into(),
+                due_before,
+                any_server_due_before.into(),
+                limit,
+                (&known).into(),
+                (&drivers).into(),
+            ];
+            self.engine.fetch(Lane::Write, sql, &values).await?
+        } else {
+            let sql = if order.cancels { Sql::ClaimCancelsOf } else { Sql::ClaimPollsOf };
+            let values: [Value<'_>; 5] = [worker, (&servers).into(), due_before, limit, (&drivers).into()];
+            self.engine.fetch(Lane::Write, sql, &values).await?
+        };
         let mut tasks = self.decode(&order.worker, &rows).await;
         tasks.sort_by(|a, b| (a.next_due_at, &a.id).cmp(&(b.next_due_at, &b.id)));
         Ok(tasks)

@@ -142,7 +142,7 @@ fn operation(sql: Sql) -> &'static str {
         Sql::Register | Sql::Workers | Sql::MarkDead | Sql::DeleteDead => "register",
         Sql::FreeDead | Sql::CorrectTasks | Sql::CorrectLeases => "takeover",
         Sql::Ended | Sql::PruneEvents | Sql::PruneTasks => "prune",
-        Sql::ClaimPolls | Sql::ClaimCancels | Sql::Quarantine => "claim",
+        Sql::ClaimPolls | Sql::ClaimCancels | Sql::ClaimPollsOf | Sql::ClaimCancelsOf | Sql::Quarantine => "claim",
         Sql::Apply | Sql::InsertEvents => "apply",
         Sql::Owned | Sql::LoadOwned | Sql::Inspect => "reconcile",
         Sql::InsertIntent | Sql::FindByKey | Sql::RecordSubmitted | Sql::DiscardIntent | Sql::IsTracked => "submit",
@@ -151,6 +151,17 @@ fn operation(sql: Sql) -> &'static str {
         Sql::TasksOfThread | Sql::TasksOfUser | Sql::TasksInStatus | Sql::TasksActive | Sql::Tasks => "list_tasks",
         Sql::EventsOfTask | Sql::EventsOfThread | Sql::EventsOfUser | Sql::Events => "list_events",
         Sql::News => "news",
+        Sql::SinkPosition
+        | Sql::OpenSink
+        | Sql::MoveSink
+        | Sql::EventsBetween
+        | Sql::Enrol
+        | Sql::Revive
+        | Sql::ClaimDeliveries
+        | Sql::SettleDelivery
+        | Sql::MendDeliveries
+        | Sql::DeliveriesOf
+        | Sql::CountDeliveries => "deliver",
         Sql::CountTasks
         | Sql::CountDegraded
         | Sql::CountDue

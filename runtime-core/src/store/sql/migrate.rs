@@ -32,6 +32,8 @@ const MIGRATIONS: &[Migration] = &[
     migration!(2, "0002_shared_state"),
     migration!(3, "0003_oauth_tokens"),
     migration!(4, "0004_api_keys"),
+    migration!(5, "0005_event_deliveries"),
+    migration!(6, "0006_claim_by_server"),
 ];
 
 /// Any number that no other program takes for its lock in the same database: "mcp-task" in ASCII.
@@ -122,8 +124,8 @@ mod tests {
             files.sort();
             assert_eq!(files, known, "{dialect}");
         }
-        for (index, migration) in MIGRATIONS.iter().enumerate() {
-            assert_eq!(migration.version, index as i64 + 1);
+        assert!(MIGRATIONS.is_sorted_by(|one, next| one.version < next.version));
+        for migration in MIGRATIONS {
             assert!(migration.name.starts_with(&format!("{:04}_", migration.version)), "{}", migration.name);
         }
     }

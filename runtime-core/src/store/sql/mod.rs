@@ -1,5 +1,6 @@
 //! One store over two SQL engines: SQLite and PostgreSQL.
 
+mod deliveries;
 mod engine;
 mod input;
 mod intents;
@@ -28,6 +29,17 @@ use metrics::Metrics;
 use statements::Sql;
 
 use super::{Result, StoreError, StoreErrorKind};
+
+/// A statement of a store's catalogue.
+#[derive(Debug, Clone)]
+pub struct Statement {
+    /// Its name in errors, logs and metrics.
+    pub name: &'static str,
+    /// Its parameters in order: `t` text, `i` 64-bit integer; each may be null.
+    pub parameters: &'static str,
+    /// Its text in the engine's dialect.
+    pub text: Arc<str>,
+}
 
 /// A store in a SQL database.
 ///
@@ -81,9 +93,13 @@ impl SqlStore {
         self.engine.prepare_all().await
     }
 
-    /// The catalogue: name and text of every statement, as this engine runs it.
-    pub fn statements(&self) -> Vec<(&'static str, Arc<str>)> {
-        Sql::ALL.iter().map(|&sql| (sql.template().name, self.engine.text(sql))).collect()
+    /// The catalogue: every statement, as this engine runs it.
+    pub fn statements(&self) -> Vec<Statement> {
+        let statement = |&sql: &Sql| {
+            let template = sql.template();
+            Statement { name: template.name, parameters: template.parameters, text: self.engine.text(sql) }
+        };
+        Sql::ALL.iter().map(statement).collect()
     }
 
     /// Closes all connections, after what runs on them.

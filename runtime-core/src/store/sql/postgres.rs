@@ -97,6 +97,8 @@ impl Postgres {
         if options.get_application_name().is_none() {
             options = options.application_name("mcp-taskd");
         }
+        let failed = |failed: Failed| StoreError::new(failed.kind, "connect", failed.message);
+        reach(&options).await.map_err(failed)?;
         let doubt = Doubt::default();
         let pool = |connections: u32| pool(&doubt, connections).connect_lazy_with(options.clone());
         let mut postgres = Self {
@@ -107,7 +109,6 @@ impl Postgres {
             unprepared: pooler::keeps_no_statements(url),
             doubt,
         };
-        let failed = |failed: Failed| StoreError::new(failed.kind, "connect", failed.message);
         if let Some(bound) = postgres.statement_timeout().await.map_err(failed)? {
             postgres.patience = bound + ANSWER_MARGIN;
         } else {
@@ -219,6 +220,30 @@ impl Postgres {
         self.pool.close().await;
         self.pulse.close().await;
     }
+}
+
+/// Makes one connection beside the pools: a pool that cannot connect says that it waited, and not for what.
+async fn reach(options: &PgConnectOptions) -> Result<(), Failed> {
+    let made = match timeout(ACQUIRE_TIMEOUT, PgConnection::connect_with(options)).await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => return Err(explained(options, pooler::refused(&error))),
+        Err(_) => {
+            let message = format!("no answer in {} s", ACQUIRE_TIMEOUT.as_secs());
+            return Err(explained(options, Failed::new(StoreErrorKind::Unavailable, message)));
+        }
+    };
+    // It has served its purpose, whatever becomes of the goodbye.
+    let _ = timeout(PING_TIMEOUT, made.close()).await;
+    Ok(())
+}
+
+/// Says where PostgreSQL was looked for, without the user and the password of the URL.
+fn explained(options: &PgConnectOptions, failed: Failed) -> Failed {
+    let place = match options.get_socket() {
+        Some(folder) => folder.display().to_string(),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
+    };
+    Failed { message: format!("PostgreSQL at {place}: {}", failed.message), ..failed }
 }
 
 /// Connections that are tried before each use.

@@ -58,7 +58,7 @@ macro_rules! catalogue {
 
 catalogue! {
     Register, Heartbeat, Workers, MarkDead, FreeDead, CorrectTasks, CorrectLeases, DeleteDead, Ended, PruneEvents, PruneTasks,
-    ClaimPolls, ClaimCancels, Quarantine, Owned, LoadOwned, Apply, InsertEvents, Inspect,
+    ClaimPolls, ClaimCancels, ClaimPollsOf, ClaimCancelsOf, Quarantine, Owned, LoadOwned, Apply, InsertEvents, Inspect,
     InsertIntent, FindByKey, RecordSubmitted, DiscardIntent, IsTracked, RequestCancel, MakeDue,
     CountBytes,
     FindTask, TasksOfThread, TasksOfUser, TasksInStatus, TasksActive, Tasks,
@@ -66,6 +66,8 @@ catalogue! {
     CountTasks, CountDegraded, CountDue, FindQuarantined, CountWorkers, Ping, SchemaVersion, Generation, NextGeneration,
     FindChain, ClaimRefresh, RenewRefresh, ReleaseRefresh, SaveChain, RetainChains,
     InsertKey, FindKey, ListKeys, RevokeKey, TouchKey,
+    SinkPosition, OpenSink, MoveSink, EventsBetween, Enrol, Revive, ClaimDeliveries, SettleDelivery, MendDeliveries,
+    DeliveriesOf, CountDeliveries,
 }
 
 /// The expanded texts of one dialect.
@@ -136,11 +138,16 @@ fn expand(template: Template, dialect: Dialect) -> String {
         .replace("{apply_guard}", templates::APPLY_GUARD)
         .replace("{task_filter}", templates::TASK_FILTER)
         .replace("{event_filter}", templates::EVENT_FILTER)
+        .replace("{claimable_any}", templates::CLAIMABLE_ANY)
         .replace("{claimable}", templates::CLAIMABLE)
         .replace("{far}", templates::FAR)
         .replace("{record}", &format!("{TRACKED}, {PAYLOAD}"))
         .replace("{tracked}", TRACKED)
         .replace("{chain}", templates::tokens::CHAIN)
+        .replace("{event}", templates::EVENT)
+        .replace("{key}", templates::keys::KEY)
+        .replace("{delivery}", templates::deliveries::DELIVERY)
+        .replace("{enrol}", templates::deliveries::ENROL)
         .replace("{active}", &active.join(", "));
     for parameter in 1..=9 {
         text = text

@@ -1,19 +1,23 @@
 //! The texts of the catalogue's statements.
 
-mod keys;
+mod claims;
+pub(super) mod deliveries;
+pub(super) mod keys;
 pub(super) mod tokens;
 mod workers;
 
 use super::statements::{Sql, Template};
 
-/// What a claim may take; `{claimable}` ends before the two access paths part.
+/// What a claim may take: `$3` due before. It ends before the two access paths part.
 ///
-/// `$1` worker, `$2` servers, `$3` due before, `$4` due before for any server but `$6` and any driver but `$7`, `$5` limit.
 /// The first two conditions are spelt as in the partial indexes, so that owned and finished rows are never looked at
 /// (FAILURES 14); SQLite, which has no statistics here, would rather take the index on the status, so that is withheld from it.
 pub(super) const CLAIMABLE: &str = "lease_owner IS NULL AND completed_at IS NULL AND {unindexed}status IN ({active})
-    AND next_due_at <= $3 AND ((server_name IN ({texts:2}) AND driver IN ({texts:7}))
-        OR (next_due_at < $4 AND NOT (server_name IN ({texts:6}) AND driver IN ({texts:7}))))";
+    AND next_due_at <= $3";
+
+/// What a claim of any server may take: `$2` servers, `$4` due before for any server but `$6` and any driver but `$7`.
+pub(super) const CLAIMABLE_ANY: &str = "{claimable} AND ((server_name IN ({texts:2}) AND driver IN ({texts:7}))
+    OR (next_due_at < $4 AND NOT (server_name IN ({texts:6}) AND driver IN ({texts:7}))))";
 
 /// Unowned rows due absurdly late, spelt as the claims' indexes are and read from their far end: where there are none, as
 /// nearly always, that is one look at each. The clock is read once, in a query of its own: an index cannot be searched for what
@@ -66,6 +70,10 @@ pub(super) const TASK_FILTER: &str = "($1 IS NULL OR user_id = $1) AND ($2 IS NU
     AND ($5 IS NULL OR id = $5 OR task_name = $5 OR lower(task_name) = $6)
     AND (created_at, id) < ($7, $8) ORDER BY created_at DESC, id DESC LIMIT $9";
 
+/// Columns of an event. Nothing answers with whatever columns a table has: PostgreSQL fails a prepared statement whose columns
+/// have become others, as they would while the next version's migrations run.
+pub(super) const EVENT: &str = "sequence, task_id, user_id, thread_id, kind, status, created_at";
+
 /// `$1` user, `$2` thread, `$3` status, `$4` active only, `$5` task, `$6` after, `$7` limit.
 pub(super) const EVENT_FILTER: &str = "($1 IS NULL OR user_id = $1) AND ($2 IS NULL OR thread_id = $2)
     AND ($3 IS NULL OR status = $3) AND ($4 = 0 OR status IN ({active})) AND ($5 IS NULL OR task_id = $5)
@@ -74,49 +82,17 @@ pub(super) const EVENT_FILTER: &str = "($1 IS NULL OR user_id = $1) AND ($2 IS N
 impl Sql {
     pub(super) fn template(self) -> Template {
         self.of_workers()
+            .or_else(|| self.of_claims())
             .or_else(|| self.of_leases())
             .or_else(|| self.of_intents())
             .or_else(|| self.of_tokens())
             .or_else(|| self.of_keys())
+            .or_else(|| self.of_deliveries())
             .unwrap_or_else(|| self.of_queries())
     }
 
     fn of_leases(self) -> Option<Template> {
         Some(match self {
-            // The limit's rows are picked once, into an array: a join could run the pick again for each row (FAILURES 10), and
-            // might scan the whole table where a prepared plan does not know the limit.
-            Self::ClaimPolls => Template::split(
-                "claim_polls",
-                "ttiiitt",
-                "UPDATE mcp_tasks SET lease_owner = $1, lease_epoch = lease_epoch + 1 WHERE id IN (
-                    SELECT id FROM mcp_tasks WHERE {claimable} AND cancel_requested_at IS NULL
-                        AND EXISTS (SELECT 1 FROM workers WHERE workers.id = $1 AND live = 1)
-                    ORDER BY next_due_at, id LIMIT $5) RETURNING {tracked}",
-                "WITH me AS MATERIALIZED (SELECT id FROM workers WHERE id = $1 AND live = 1 FOR KEY SHARE),
-                picked AS MATERIALIZED (
-                    SELECT id FROM mcp_tasks WHERE {claimable} AND cancel_requested_at IS NULL
-                        AND EXISTS (SELECT 1 FROM me)
-                    ORDER BY next_due_at, id LIMIT $5 FOR UPDATE SKIP LOCKED),
-                taken AS (UPDATE mcp_tasks AS t SET lease_owner = $1, lease_epoch = t.lease_epoch + 1
-                    WHERE t.id = ANY (ARRAY(SELECT id FROM picked)) RETURNING t.*)
-                SELECT {tracked} FROM taken",
-            ),
-            Self::ClaimCancels => Template::split(
-                "claim_cancels",
-                "ttiiitt",
-                "UPDATE mcp_tasks SET lease_owner = $1, lease_epoch = lease_epoch + 1 WHERE id IN (
-                    SELECT id FROM mcp_tasks WHERE {claimable} AND cancel_requested_at IS NOT NULL
-                        AND EXISTS (SELECT 1 FROM workers WHERE workers.id = $1 AND live = 1)
-                    ORDER BY next_due_at, id LIMIT $5) RETURNING {tracked}",
-                "WITH me AS MATERIALIZED (SELECT id FROM workers WHERE id = $1 AND live = 1 FOR KEY SHARE),
-                picked AS MATERIALIZED (
-                    SELECT id FROM mcp_tasks WHERE {claimable} AND cancel_requested_at IS NOT NULL
-                        AND EXISTS (SELECT 1 FROM me)
-                    ORDER BY next_due_at, id LIMIT $5 FOR UPDATE SKIP LOCKED),
-                taken AS (UPDATE mcp_tasks AS t SET lease_owner = $1, lease_epoch = t.lease_epoch + 1
-                    WHERE t.id = ANY (ARRAY(SELECT id FROM picked)) RETURNING t.*)
-                SELECT {tracked} FROM taken",
-            ),
             Self::Quarantine => Template::same(
                 "quarantine",
                 "ttti",
@@ -262,22 +238,22 @@ impl Sql {
             Self::EventsOfTask => Template::same(
                 "events_of_task",
                 "tttitii",
-                "SELECT {now_ms} AS now_ms, * FROM task_events WHERE task_id = $5 AND {event_filter}",
+                "SELECT {now_ms} AS now_ms, {event} FROM task_events WHERE task_id = $5 AND {event_filter}",
             ),
             Self::EventsOfThread => Template::same(
                 "events_of_thread",
                 "tttitii",
-                "SELECT {now_ms} AS now_ms, * FROM task_events WHERE thread_id = $2 AND {event_filter}",
+                "SELECT {now_ms} AS now_ms, {event} FROM task_events WHERE thread_id = $2 AND {event_filter}",
             ),
             Self::EventsOfUser => Template::same(
                 "events_of_user",
                 "tttitii",
-                "SELECT {now_ms} AS now_ms, * FROM task_events WHERE user_id = $1 AND {event_filter}",
+                "SELECT {now_ms} AS now_ms, {event} FROM task_events WHERE user_id = $1 AND {event_filter}",
             ),
             Self::Events => Template::same(
                 "events",
                 "tttitii",
-                "SELECT {now_ms} AS now_ms, * FROM task_events WHERE {event_filter}",
+                "SELECT {now_ms} AS now_ms, {event} FROM task_events WHERE {event_filter}",
             ),
             Self::News => Template::same(
                 "news",

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::{Environment, Extensions};
-use crate::upstream::Scope;
+use crate::upstream::{Method, Scope};
 
 type Seen = Arc<Mutex<Vec<String>>>;
 
@@ -56,7 +56,8 @@ async fn call(server: &SharedUpstream, user: &str, headers: &Credential) -> Resu
     let scope = Scope { user_id: user.into(), thread_id: "t".into() };
     let arguments = RawValue::from_string("{}".into()).unwrap();
     let (meta, scope, task, deadline) = (&[], &scope, None, None);
-    let call = ToolCall { tool: "echo", arguments: &arguments, meta, headers, scope, task, deadline };
+    let call =
+        ToolCall { method: Method::Call, tool: "echo", arguments: &arguments, meta, headers, scope, task, deadline };
     server.call_tool(call).await.map(drop)
 }
 

@@ -11,7 +11,9 @@ use tokio::time::timeout;
 use super::Inner;
 use super::session::Session;
 use super::wire::{self, Failure};
-use crate::upstream::jsonrpc::{self, Era, LEGACY_VERSION, MODERN_VERSION, Request};
+use crate::upstream::jsonrpc::{self, Era, LEGACY_VERSION, MODERN_VERSION};
+use crate::upstream::offers::Offers;
+use crate::upstream::request::Request;
 use crate::upstream::{CallError, CallErrorKind};
 
 /// How long a server may take over `server/discover` before it counts as one that does not know it.
@@ -51,12 +53,12 @@ impl Inner {
             wire::read_answer(response, id, |_| {}).await
         };
         let probe = self.opening.limit.map_or(PROBE_TIMEOUT, |limit| PROBE_TIMEOUT.min(limit / 2));
-        let mut announces = false;
+        let mut offers = Offers::default();
         let modern = match timeout(probe, exchange).await {
             // Where the probe's time is up: an old server may swallow what it does not know.
             Err(_) | Ok(Err(Failure::SessionLost(_))) => false,
             Ok(Ok(result)) => {
-                announces = announces_changes(&result);
+                offers = Offers::read(&result);
                 supports_modern(&result)
             }
             Ok(Err(Failure::Rpc(error))) => error.is_modern(),
@@ -70,7 +72,7 @@ impl Inner {
             return Ok(None);
         }
         self.known.era.store(MODERN, Ordering::Relaxed);
-        Ok(Some(self.begun(Era::Modern, headers, false, announces)))
+        Ok(Some(self.begun(Era::Modern, headers, false, offers)))
     }
 
     async fn initialize(&self) -> Result<Session, CallError> {
@@ -89,12 +91,12 @@ impl Inner {
         post(&headers, jsonrpc::INITIALIZED.to_vec()).await?;
         self.known.era.store(LEGACY, Ordering::Relaxed);
         tracing::debug!(server = self.name, named, "session is up");
-        Ok(self.begun(Era::Legacy, headers, named, announces_changes(&result)))
+        Ok(self.begun(Era::Legacy, headers, named, Offers::read(&result)))
     }
 
-    fn begun(&self, era: Era, headers: HeaderMap, named: bool, announces: bool) -> Session {
+    fn begun(&self, era: Era, headers: HeaderMap, named: bool, offers: Offers) -> Session {
         let ending = named.then(|| self.target.clone());
-        Session::new(era, headers, ending, announces, self.opening.metrics.session())
+        Session::new(era, headers, ending, offers, self.opening.metrics.session())
     }
 }
 
@@ -120,10 +122,4 @@ pub(in crate::upstream) fn supports_modern(result: &RawValue) -> bool {
     }
     serde_json::from_str::<Discovered>(result.get())
         .is_ok_and(|read| read.versions.is_none_or(|versions| versions.iter().any(|version| version == MODERN_VERSION)))
-}
-
-/// Whether a server says in its answer to `initialize` or `server/discover` that it tells of changes to its tools.
-pub(in crate::upstream) fn announces_changes(result: &RawValue) -> bool {
-    let result: serde_json::Value = serde_json::from_str(result.get()).unwrap_or_default();
-    result["capabilities"]["tools"]["listChanged"] == true
 }

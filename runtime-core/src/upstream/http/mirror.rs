@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::upstream::jsonrpc::Request;
+use crate::upstream::request::Request;
 
 /// Deepest nesting of a schema that is looked through.
 const MAX_DEPTH: usize = 16;
@@ -41,9 +41,10 @@ impl Mirror {
     /// The headers of a modern request.
     pub(super) fn apply(&self, request: &Request<'_>, headers: &mut HeaderMap) {
         headers.insert("mcp-method", HeaderValue::from_static(request.method));
-        let Some(name) = request.name else { return };
+        // A request about a task is routed by its id (SEP-2663).
+        let Some(name) = request.name.or(request.task_id) else { return };
         headers.insert("mcp-name", text(name));
-        let Some(params) = self.0.get(name) else { return };
+        let Some(params) = request.name.and_then(|tool| self.0.get(tool)) else { return };
         let arguments: Value =
             request.arguments.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
         for param in params {
@@ -147,6 +148,17 @@ mod tests {
             "plain": "p"});
         let expected = [("dry-run", "false"), ("limit", "42"), ("region", "=?base64?c8O8ZA==?="), ("zone", "a")];
         assert_eq!(headers(&schema, &arguments), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn a_request_about_a_task_is_named_by_the_tasks_id() {
+        let mut headers = HeaderMap::new();
+        let request = Request { task_id: Some("r-1"), ..Request::new("tasks/get") };
+        Mirror::default().apply(&request, &mut headers);
+        assert_eq!(
+            (&headers["mcp-method"], &headers["mcp-name"]),
+            (&"tasks/get".parse().unwrap(), &"r-1".parse().unwrap())
+        );
     }
 
     #[test]

@@ -22,18 +22,19 @@ use tokio::time::{Instant, timeout};
 pub(super) use client::Clients;
 pub use client::Reach;
 use handshake::UNKNOWN;
-pub(super) use handshake::{announces_changes, negotiated, supports_modern};
+pub(super) use handshake::{negotiated, supports_modern};
 use mirror::Mirror;
 use session::Session;
 pub(super) use target::Target;
 pub use wire::BODY_MAX_BYTES;
 use wire::Failure;
-pub(super) use wire::{cause, retry_after};
+pub use wire::{cause, retry_after};
 
 use super::changes::Changes;
 use super::flight::Flight;
-use super::jsonrpc::{self, Era, Request};
+use super::jsonrpc::{self, Era};
 use super::opening::Opening;
+use super::request::Request;
 use super::{CallError, ToolCall, Upstream, list};
 
 /// Longest wait for an answer where a call has no deadline of its own (109: ordinary tools have the transport's).
@@ -193,6 +194,9 @@ impl Inner {
         limit: Duration,
         left: Duration,
     ) -> Result<Box<RawValue>, Failure> {
+        if let Some(error) = request.unfit(session.era, session.offers) {
+            return Err(error.into());
+        }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let body = request.body(id, session.era);
         let mut awaited = Awaited { upstream: self, session, id, armed: request.told };
@@ -260,7 +264,7 @@ impl Inner {
     /// Listens for changes of the tools, where somebody wants to know and the server says that it tells.
     fn listen(self: &Arc<Self>) {
         let Some(session) = self.session.peek() else { return };
-        let wanted = self.changes.is_watched() && session.announces;
+        let wanted = self.changes.is_watched() && session.offers.changes;
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if wanted && !session.listening.swap(true, Ordering::Relaxed) {
             let listening = listen::listen(Arc::downgrade(self), Arc::downgrade(&session), self.changes.clone());

@@ -9,14 +9,14 @@ use tokio_util::sync::CancellationToken;
 use super::{NOTIFY_TIMEOUT, Target};
 use crate::upstream::jsonrpc::Era;
 use crate::upstream::metrics::SessionCount;
+use crate::upstream::offers::Offers;
 
 /// A session; of the modern era it is no more than a way of speaking.
 pub(super) struct Session {
     pub(super) era: Era,
     pub(super) headers: HeaderMap,
-    /// Whether the server says that it tells of changes to its tools.
-    pub(super) announces: bool,
-    /// Whether somebody listens to that already.
+    pub(super) offers: Offers,
+    /// Whether somebody listens to changes of the tools already.
     pub(super) listening: AtomicBool,
     /// Cancelled when the session is gone.
     pub(super) closed: CancellationToken,
@@ -31,13 +31,13 @@ impl Session {
         era: Era,
         headers: HeaderMap,
         named: Option<Target>,
-        announces: bool,
+        offers: Offers,
         count: SessionCount,
     ) -> Self {
         Self {
             era,
             headers,
-            announces,
+            offers,
             listening: AtomicBool::new(false),
             closed: CancellationToken::new(),
             named,

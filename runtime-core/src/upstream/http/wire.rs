@@ -232,7 +232,7 @@ fn is_session_text(text: &str) -> bool {
 }
 
 /// `Retry-After` as seconds or a date (135).
-pub(in crate::upstream) fn retry_after(headers: &HeaderMap, now_ms: i64) -> Option<Duration> {
+pub fn retry_after(headers: &HeaderMap, now_ms: i64) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
@@ -254,7 +254,7 @@ pub(in crate::upstream) fn broken(error: &reqwest::Error) -> CallError {
 }
 
 /// The innermost reason of an error: the outer ones repeat the URL, which may hold a secret.
-pub(in crate::upstream) fn cause(error: &dyn std::error::Error) -> String {
+pub fn cause(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;

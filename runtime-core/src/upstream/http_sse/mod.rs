@@ -16,9 +16,9 @@ use session::Session;
 use super::changes::Changes;
 use super::flight::Flight;
 use super::http::{TRANSPORT_TIMEOUT, Target};
-use super::jsonrpc::Request;
 use super::opening::Opening;
 use super::pending::Failure;
+use super::request::Request;
 use super::{CallError, ToolCall, Upstream, list};
 
 /// A server reached over HTTP+SSE.

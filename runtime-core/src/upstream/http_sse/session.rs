@@ -14,9 +14,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::outbox::Outbox;
 use crate::upstream::changes::Changes;
 use crate::upstream::http::{BODY_MAX_BYTES, NOTIFY_TIMEOUT, Target, negotiated, wire};
-use crate::upstream::jsonrpc::{self, Era, Request};
+use crate::upstream::jsonrpc::{self, Era};
 use crate::upstream::metrics::{ServerMetrics, SessionCount};
+use crate::upstream::offers::Offers;
 use crate::upstream::pending::{Failure, Pending};
+use crate::upstream::request::Request;
 use crate::upstream::sse::{Event, SseParser};
 use crate::upstream::{CallError, CallErrorKind};
 
@@ -30,6 +32,7 @@ pub(super) struct Session {
     /// Chunks that arrived.
     heard: Arc<AtomicU64>,
     closing: CancellationToken,
+    offers: Offers,
     _open: DropGuard,
 }
 
@@ -54,10 +57,11 @@ impl Session {
             return Err(protocol(format!("the server does not answer with an event stream{HINT}")));
         }
         let closing = CancellationToken::new();
-        let session = Self {
+        let mut session = Self {
             outbox: Arc::new(Outbox::new(target)),
             pending: Arc::default(),
             heard: Arc::default(),
+            offers: Offers::default(),
             _open: closing.clone().drop_guard(),
             closing,
         };
@@ -76,6 +80,7 @@ impl Session {
         }
         let initialized = session.exchange(jsonrpc::initialize, &[], false).await.map_err(Failure::into_error)?;
         session.outbox.agree(negotiated(&initialized));
+        session.offers = Offers::read(&initialized);
         // Servers may refuse requests before this arrived; its own answer says nothing.
         wire::drain(session.outbox.post(jsonrpc::INITIALIZED.to_vec(), &[]).await?);
         tracing::debug!(server, "session is up");
@@ -99,6 +104,9 @@ impl Session {
 
     /// A request. Dropped before its answer, it tells the server so.
     pub(super) async fn request(&self, request: &Request<'_>) -> Result<Box<RawValue>, Failure> {
+        if let Some(error) = request.unfit(Era::Legacy, self.offers) {
+            return Err(Failure::Call(error));
+        }
         self.exchange(|id| request.body(id, Era::Legacy), request.headers, request.told).await
     }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::super::Interceptors;
 use super::*;
-use crate::upstream::Scope;
+use crate::upstream::{Method, Scope};
 
 /// A server that answers with what it was sent, and scrubs nothing.
 #[derive(Default)]
@@ -111,8 +111,16 @@ impl Setup {
     ) -> Result<serde_json::Value, CallError> {
         let arguments = RawValue::from_string(r#"{"a":1}"#.to_owned()).unwrap();
         let scope = Scope { user_id: "ada".into(), thread_id: "t1".into() };
-        let call =
-            ToolCall { tool: "echo", arguments: &arguments, meta: &[], headers, scope: &scope, task: None, deadline };
+        let call = ToolCall {
+            method: Method::Call,
+            tool: "echo",
+            arguments: &arguments,
+            meta: &[],
+            headers,
+            scope: &scope,
+            task: None,
+            deadline,
+        };
         let answer = self.chain.call_tool(call).await?;
         Ok(serde_json::from_str(answer.get()).unwrap())
     }

@@ -17,10 +17,12 @@ use tokio_util::task::TaskTracker;
 use super::guard::Guard;
 use super::session::{Session, Setting};
 use crate::upstream::changes::Changes;
-use crate::upstream::http::{announces_changes, supports_modern};
-use crate::upstream::jsonrpc::{Era, Request};
+use crate::upstream::http::supports_modern;
+use crate::upstream::jsonrpc::Era;
 use crate::upstream::metrics::ServerMetrics;
+use crate::upstream::offers::Offers;
 use crate::upstream::pending::Failure;
+use crate::upstream::request::Request;
 use crate::upstream::scrub::Scrubber;
 use crate::upstream::{CallError, CallErrorKind, Options, Scope};
 
@@ -138,12 +140,11 @@ impl Launch {
         let mut session = Session::spawn(command, setting)
             .map_err(|error| connect(format!("{} cannot be started: {error}", self.command.display())))?;
         let greeted = self.greet(&session, known).await;
-        if let Ok(manner) = greeted {
-            let (era, known) = if manner == Manner::Legacy { (Era::Legacy, LEGACY) } else { (Era::Modern, MODERN) };
-            self.era.store(known, Ordering::Relaxed);
-            session.era = era;
+        if let Ok((era, offers)) = greeted {
+            self.era.store(if era == Era::Legacy { LEGACY } else { MODERN }, Ordering::Relaxed);
+            (session.era, session.offers) = (era, offers);
             // A process that only lists tools is gone before they can change.
-            if scope.is_some() && (manner == Manner::Modern { announces: true }) {
+            if scope.is_some() && era == Era::Modern && offers.changes {
                 session.listen().await;
             }
         }
@@ -151,9 +152,10 @@ impl Launch {
         Ok((session, greeted))
     }
 
-    async fn greet(&self, session: &Session, known: u8) -> Result<Manner, CallError> {
-        let legacy =
-            |initialized: Result<(), Failure>| initialized.map(|()| Manner::Legacy).map_err(Failure::into_error);
+    async fn greet(&self, session: &Session, known: u8) -> Result<(Era, Offers), CallError> {
+        let legacy = |initialized: Result<Offers, Failure>| {
+            initialized.map(|offers| (Era::Legacy, offers)).map_err(Failure::into_error)
+        };
         if known == LEGACY {
             return legacy(session.initialize().await);
         }
@@ -218,24 +220,14 @@ fn program(command: &str, cwd: Option<&Path>) -> PathBuf {
     absolute.unwrap_or_else(|| path.to_owned())
 }
 
-/// How a server that was greeted speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Manner {
-    Legacy,
-    /// And whether it tells of changes to its tools when it is asked to.
-    Modern {
-        announces: bool,
-    },
-}
-
-/// The manner of a modern server, by its answer to `server/discover`; `None` where it is not one.
-fn verdict(answered: Result<Box<RawValue>, Failure>) -> Result<Option<Manner>, CallError> {
-    let (modern, announces) = match answered {
-        Ok(result) => (supports_modern(&result), announces_changes(&result)),
-        Err(Failure::Rpc(error)) => (error.is_modern(), false),
+/// What a modern server offers, by its answer to `server/discover`; `None` where it is not one.
+fn verdict(answered: Result<Box<RawValue>, Failure>) -> Result<Option<(Era, Offers)>, CallError> {
+    let (modern, offers) = match answered {
+        Ok(result) => (supports_modern(&result), Offers::read(&result)),
+        Err(Failure::Rpc(error)) => (error.is_modern(), Offers::default()),
         Err(error) => return Err(error.into_error()),
     };
-    Ok(modern.then_some(Manner::Modern { announces }))
+    Ok(modern.then_some((Era::Modern, offers)))
 }
 
 fn connect(message: String) -> CallError {

@@ -23,9 +23,9 @@ use pool::{Slot, Tenant};
 use restraint::Restraint;
 use session::Session;
 
-use super::jsonrpc::Request;
 use super::opening::Opening;
 use super::pending::Failure;
+use super::request::Request;
 use super::{CallError, CallErrorKind, Scope, ToolCall, Upstream, list};
 
 /// A process that ends by itself sooner than this has failed rather than crashed.
@@ -86,9 +86,9 @@ impl StdioUpstream {
             let exchange = session.request(&request);
             let answered = match limit {
                 None => exchange.await,
-                Some(limit) => timeout(limit, exchange)
-                    .await
-                    .unwrap_or_else(|_| Err(Failure::Call(CallError::timeout(call.tool, limit)))),
+                Some(limit) => timeout(limit, exchange).await.unwrap_or_else(|_| {
+                    Err(Failure::Call(CallError::timeout(request.name.unwrap_or(request.method), limit)))
+                }),
             };
             match answered {
                 Ok(result) => {

@@ -19,9 +19,11 @@ use super::process::Group;
 use super::stderr;
 use crate::upstream::changes::Changes;
 use crate::upstream::http::BODY_MAX_BYTES;
-use crate::upstream::jsonrpc::{self, Era, Request};
+use crate::upstream::jsonrpc::{self, Era};
 use crate::upstream::metrics::SessionCount;
+use crate::upstream::offers::Offers;
 use crate::upstream::pending::{Failure, Pending};
+use crate::upstream::request::Request;
 use crate::upstream::scrub::Scrubber;
 use crate::upstream::{CallError, CallErrorKind};
 
@@ -33,6 +35,7 @@ const POST_MORTEM: Duration = Duration::from_millis(250);
 /// A running child process and the conversation with it; it ends when the last user lets go.
 pub(super) struct Session {
     pub(super) era: Era,
+    pub(super) offers: Offers,
     outgoing: mpsc::Sender<Vec<u8>>,
     pending: Arc<Pending>,
     notices: Notices,
@@ -95,7 +98,8 @@ impl Session {
             errors.abort();
             tracing::debug!(server, "the server's process has ended");
         });
-        Ok(Self { era: Era::Legacy, outgoing, pending, notices, closing, started: Instant::now() })
+        let (era, offers, started) = (Era::Legacy, Offers::default(), Instant::now());
+        Ok(Self { era, offers, outgoing, pending, notices, closing, started })
     }
 
     /// Whether nothing can be asked any more.
@@ -115,6 +119,9 @@ impl Session {
 
     /// A request of the session's era. Dropped before its answer, it tells the server so where it should.
     pub(super) async fn request(&self, request: &Request<'_>) -> Result<Box<RawValue>, Failure> {
+        if let Some(error) = request.unfit(self.era, self.offers) {
+            return Err(Failure::Call(error));
+        }
         self.exchange(|id| request.body(id, self.era), request.told).await
     }
 
@@ -123,9 +130,10 @@ impl Session {
         self.exchange(body, false).await
     }
 
-    pub(super) async fn initialize(&self) -> Result<(), Failure> {
-        self.greet(jsonrpc::initialize).await?;
-        self.send(jsonrpc::INITIALIZED.to_vec()).await
+    pub(super) async fn initialize(&self) -> Result<Offers, Failure> {
+        let initialized = self.greet(jsonrpc::initialize).await?;
+        self.send(jsonrpc::INITIALIZED.to_vec()).await?;
+        Ok(Offers::read(&initialized))
     }
 
     /// Asks the server to tell of changes to its tools, before any call and until the process ends.

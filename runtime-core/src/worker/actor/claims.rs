@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Actor;
-use crate::clock::Millis;
 use crate::driver::DRIVERS;
 use crate::store::{ClaimOrder, Owned, WorkerId};
 use crate::task::{PERSONAL, Status};
@@ -22,6 +21,9 @@ const CANCEL_RESERVE: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A claim reaches this far ahead at least.
 const HORIZON_MS: i64 = 60_000;
+/// How often a claim that asks for each server apart looks for tasks of others, where the last look found none: it goes past all
+/// that waits.
+const STRANGERS_EVERY: Duration = Duration::from_secs(5);
 /// What a worker above its share still takes: what has been due for so long that nobody else seems to.
 const LATE_MS: i64 = 2_000;
 
@@ -53,11 +55,15 @@ impl Actor {
             self.question(async move { Answer::Owned(store.owned(&worker).await) });
         } else if self.want_claim && self.drain.is_none() && self.context.options.polls {
             self.want_claim = false;
-            let strangers = std::mem::take(&mut self.want_strangers);
+            let now = Instant::now();
+            let strangers = now >= self.next_strangers;
+            if strangers {
+                self.next_strangers = now + STRANGERS_EVERY;
+            }
             let orders = self.claim_orders(&worker, strangers);
             let metrics = self.context.metrics.clone();
             self.question(async move {
-                let (mut tasks, mut crowd, mut failed) = (Vec::new(), Crowd::default(), false);
+                let (mut tasks, mut crowd, mut strangers, mut failed) = (Vec::new(), Crowd::default(), false, false);
                 for order in orders {
                     match store.claim(&order).await {
                         Ok(claimed) => {
@@ -66,6 +72,7 @@ impl Actor {
                             metrics.rows_written.with_label_values(&["claim"]).inc_by(claimed.len() as u64);
                             let full = claimed.len() >= order.limit as usize;
                             *(if order.cancels { &mut crowd.cancels } else { &mut crowd.polls }) |= full;
+                            strangers |= order.servers.is_empty() && !claimed.is_empty();
                             tasks.extend(claimed);
                         }
                         Err(error) => {
@@ -75,7 +82,7 @@ impl Actor {
                         }
                     }
                 }
-                Answer::Claimed { tasks, crowd, failed }
+                Answer::Claimed { tasks, crowd, strangers, failed }
             });
         }
     }
@@ -122,7 +129,7 @@ impl Actor {
             known: known.clone(),
             drivers: DRIVERS.iter().map(|&driver| driver.to_owned()).collect(),
             due_before,
-            any_server_due_before: if portion.strangers { any_server_due_before } else { Millis::MIN },
+            any_server_due_before: portion.strangers.then_some(any_server_due_before),
             limit: portion.limit as u32,
         };
         let room = self.room();
@@ -144,10 +151,14 @@ impl Actor {
             return;
         }
         match answer {
-            Answer::Claimed { tasks, crowd, failed } => {
+            Answer::Claimed { tasks, crowd, strangers, failed } => {
                 self.want_reconcile |= failed;
                 self.want_claim |= crowd != Crowd::default();
                 self.crowd = crowd;
+                if strangers {
+                    // There may be more, but they do not come before the others.
+                    self.next_strangers = self.next_tick;
+                }
                 if crowd.polls {
                     self.balance.shared_a_crowd(&self.fleet);
                 }

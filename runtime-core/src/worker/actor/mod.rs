@@ -59,8 +59,8 @@ pub(super) struct Actor {
     questions: u64,
     asked: Option<Instant>,
     want_claim: bool,
-    /// Whether a claim of what is crowded looks for tasks of other servers too: once a tick.
-    want_strangers: bool,
+    /// When a claim that asks for each server apart looks for tasks of other servers too.
+    next_strangers: Instant,
     crowd: Crowd,
     want_reconcile: bool,
     to_load: Vec<Arc<str>>,
@@ -109,7 +109,7 @@ impl Actor {
             questions: 0,
             asked: None,
             want_claim: true,
-            want_strangers: true,
+            next_strangers: Instant::now(),
             crowd: Crowd::default(),
             want_reconcile: false,
             to_load: Vec::new(),
@@ -173,7 +173,7 @@ impl Actor {
     /// At most a second apart, jittered (FAILURES 9).
     fn tick(&mut self) {
         self.next_tick = Instant::now() + Duration::from_millis(800 + fastrand::u64(..200));
-        (self.want_claim, self.want_strangers) = (true, true);
+        self.want_claim = true;
         self.pull_in();
         // Counters can wait while a dead worker's tasks are taken over; those cannot.
         if !self.crowd.polls {

@@ -116,22 +116,7 @@ impl Actor {
     }
 
     pub(super) fn ended(&self, task: &Tracked, change: &Change) {
-        let metrics = &self.context.metrics;
-        let status = change.status.as_str();
-        let server = server_label(self.lanes.of(&task.binding.server_name));
-        metrics.tasks_finished.with_label_values(&[server, status]).inc();
-        let age = change.at.saturating_sub(task.created_at).max(0);
-        metrics.task_duration.with_label_values(&[status]).observe(age as f64 / 1_000.0);
-        if let Some(asked) = task.cancel_requested_at {
-            let took = change.at.saturating_sub(asked).max(0);
-            metrics.cancel_duration.with_label_values(&[status]).observe(took as f64 / 1_000.0);
-        }
-        if let Some((outcome, _)) = &change.outcome {
-            metrics.results_truncated.with_label_values(&[server]).inc_by(u64::from(outcome.result_truncated));
-            if let Some(result) = &outcome.result {
-                metrics.result_size.with_label_values(&[server]).observe(result.as_str().len() as f64);
-            }
-        }
+        self.context.metrics.finished(server_label(self.lanes.of(&task.binding.server_name)), task, change);
         self.tell(task, change, "task ended");
     }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use mcp_taskd_core::store::{NewHandle, NewIntent, SharedStore, Wakeup, WorkerInfo};
+use mcp_taskd_core::store::{NewHandle, SharedStore, Wakeup, WorkerInfo};
+use mcp_taskd_tests::rows;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::{Place, binding};
+use crate::Place;
 
 const WRITERS: usize = 32;
 const LISTENERS: usize = 5;
@@ -19,39 +20,17 @@ const TARGET: f64 = 0.9;
 async fn round(store: &SharedStore, seconds: f64, wakes: bool) -> anyhow::Result<f64> {
     static SERIAL: AtomicU64 = AtomicU64::new(0);
     let worker = Arc::from(format!("writer-{}", SERIAL.fetch_add(1, Ordering::Relaxed)));
-    let info = WorkerInfo {
-        id: Arc::clone(&worker),
-        host: "here".into(),
-        pid: 1,
-        role: "gateway".into(),
-        version: "0".into(),
-        lease_ms: 60_000,
-        polls: false,
-    };
+    let info = WorkerInfo { polls: false, ..rows::worker(&worker) };
     store.register(&info).await?;
-    let binding = Arc::new(binding());
     let (started, length) = (Instant::now(), Duration::from_secs_f64(seconds));
     let mut writers = JoinSet::new();
     for _ in 0..WRITERS {
-        let (store, worker, binding) = (Arc::clone(store), Arc::clone(&worker), Arc::clone(&binding));
+        let (store, worker) = (Arc::clone(store), Arc::clone(&worker));
         writers.spawn(async move {
             let mut written = 0_u32;
             while started.elapsed() < length {
                 let id: Arc<str> = format!("task-{}", SERIAL.fetch_add(1, Ordering::Relaxed)).into();
-                let intent = NewIntent {
-                    id: Arc::clone(&id),
-                    worker: Arc::clone(&worker),
-                    user_id: "user".into(),
-                    thread_id: "thread".into(),
-                    run_id: None,
-                    tool_call_id: None,
-                    binding: Arc::clone(&binding),
-                    idempotency_key: None,
-                    body_hash: None,
-                    arguments: None,
-                    next_due_at: 0,
-                    created_at: 0,
-                };
+                let intent = rows::intent(&worker, &id, "server", 0);
                 store.insert_intent(&intent).await?;
                 let handle = NewHandle {
                     worker: Arc::clone(&worker),

@@ -8,11 +8,12 @@ use mcp_taskd_core::runtime::{Process, Runtime};
 use mcp_taskd_core::store::{Heartbeat, Queries as _, Registry as _, WorkerInfo};
 use mcp_taskd_core::task::{Binding, Toolset};
 use mcp_taskd_core::upstream::SharedUpstream;
+use mcp_taskd_tests::rows;
 use sqlx::{AssertSqlSafe, Connection as _};
 use tokio::time::{Instant, sleep};
 
+use crate::Place;
 use crate::upstream::Endless;
-use crate::{Place, binding};
 
 const LEASE: Duration = Duration::from_secs(5);
 /// What the takeover may take beyond the lease.
@@ -30,8 +31,8 @@ impl Living {
         let registry = prometheus::Registry::new();
         let settings = TaskSettings { lease_seconds: 5, ..TaskSettings::default() };
         let transport = Transport::Http { url: "http://127.0.0.1:1/mcp".into(), headers: Vec::new() };
-        let mut config = ServerConfig::new(&binding().server_name, transport);
-        config.toolsets = vec![binding().toolset];
+        let mut config = ServerConfig::new("server", transport);
+        config.toolsets = vec![rows::toolset()];
         let servers = [(config, Arc::clone(server) as SharedUpstream)];
         let process = Process { role: "bench".into(), polls: true, state_dir: folder.path().to_owned() };
         let runtime = Runtime::start(&settings, process, place.shared().await?, servers, &registry).await?;
@@ -49,15 +50,7 @@ impl Living {
 pub(crate) async fn run(place: &Place, tasks: usize) -> anyhow::Result<bool> {
     println!("takeover on {}: {tasks} tasks of a worker that dies, two that live, a lease of {LEASE:?}", place.name());
     let store = place.connect().await?;
-    let dead = WorkerInfo {
-        id: "dead".into(),
-        host: "another".into(),
-        pid: 1,
-        role: "all".into(),
-        version: "0".into(),
-        lease_ms: i64::try_from(LEASE.as_millis())?,
-        polls: true,
-    };
+    let dead = WorkerInfo { lease_ms: i64::try_from(LEASE.as_millis())?, ..rows::worker("dead") };
     store.register(&dead).await?;
     let beating = tokio::spawn({
         let (store, id, held) = (store.clone(), Arc::clone(&dead.id), i64::try_from(tasks)?);
@@ -117,7 +110,8 @@ pub(crate) async fn run(place: &Place, tasks: usize) -> anyhow::Result<bool> {
 
 /// An insert of rows that are due within the next interval: unowned ones, or, where they look like another row, `dead`'s.
 fn rows(place: &Place, count: usize, prefix: &str, like: Option<&str>) -> String {
-    let Binding { server_name, driver, toolset } = binding();
+    let binding = rows::binding("server");
+    let Binding { server_name, driver, toolset } = &*binding;
     let Toolset { name, submit_tool, status_tool, cancel_tool, .. } = toolset;
     let (numbers, now) = match place {
         Place::Postgres(_) => {

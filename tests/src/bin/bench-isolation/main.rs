@@ -8,11 +8,10 @@ mod server;
 
 use std::process::ExitCode;
 
+use clap::Parser as _;
+use mcp_taskd_tests::bench::program::{measure, run};
 use mcp_taskd_tests::bench::report::Report;
 use scenario::Plan;
-
-const USAGE: &str =
-    "bench-isolation [--quick] [--only hole|flood|gone|busy] [--rounds N] [--seconds N] [--tasks N] [--slots N]";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -22,53 +21,11 @@ fn main() -> ExitCode {
         Some("server") => return run(server::run()),
         _ => {}
     }
-    match plan(std::env::args().skip(1)) {
-        Ok(plan) => run(all(plan)),
-        Err(error) => {
-            eprintln!("{error:#}\n{USAGE}");
-            ExitCode::from(2)
-        }
-    }
+    measure(all(Plan::parse()))
 }
 
-fn run(what: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
-    // Every client asks for a provider, though nothing here is encrypted. One that is there already does as well.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let code = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
-        let code = runtime.block_on(what);
-        // A read of standard input cannot be interrupted.
-        runtime.shutdown_background();
-        code
-    });
-    code.unwrap_or_else(|error| {
-        eprintln!("{error:#}");
-        ExitCode::FAILURE
-    })
-}
-
-fn plan(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Plan> {
-    let mut plan = Plan::default();
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or_else(|| anyhow::anyhow!("{argument} needs a value"));
-        match argument.as_str() {
-            "--quick" => plan = Plan { only: plan.only, ..Plan::quick() },
-            "--only" => plan.only = Some(value()?),
-            "--rounds" => plan.rounds = value()?.parse()?,
-            "--seconds" => plan.seconds = value()?.parse()?,
-            "--tasks" => plan.tasks = value()?.parse()?,
-            "--slots" => plan.slots = value()?.parse()?,
-            other => anyhow::bail!("unknown argument {other}"),
-        }
-    }
-    Ok(plan)
-}
-
-async fn all(plan: Plan) -> anyhow::Result<ExitCode> {
-    if cfg!(debug_assertions) {
-        println!("This is a debug build; its figures say nothing.");
-    }
+async fn all(plan: Plan) -> anyhow::Result<bool> {
     let mut report = Report::default();
     scenario::run(&plan, &mut report).await?;
-    Ok(if report.finish() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(report.finish())
 }

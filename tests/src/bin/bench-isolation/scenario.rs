@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::{Parser, ValueEnum};
 use mcp_taskd_tests::bench::measure::{cpu_seconds, median};
 use mcp_taskd_tests::bench::process::Daemon;
 use mcp_taskd_tests::bench::report::{Report, Target};
@@ -21,35 +22,31 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// Seconds that a call may take: a default of 30 would have the rounds over before a breaker opens.
 const DEADLINE: u64 = 5;
 
-/// How much is measured.
-#[derive(Debug)]
+/// What a healthy server's tasks notice of its neighbours.
+#[derive(Debug, Parser)]
 pub(crate) struct Plan {
-    /// One neighbour instead of all.
-    pub(crate) only: Option<String>,
+    /// This neighbour only.
+    #[arg(long, value_enum)]
+    only: Option<Neighbour>,
+    /// Fewer and shorter rounds, and fewer tasks.
+    #[arg(long)]
+    quick: bool,
     /// Rounds of each side.
-    pub(crate) rounds: usize,
+    #[arg(long, default_value_t = 5, default_value_if("quick", "true", "3"))]
+    rounds: usize,
     /// Seconds of each round.
-    pub(crate) seconds: f64,
+    #[arg(long, default_value_t = 4.0, default_value_if("quick", "true", "2"))]
+    seconds: f64,
     /// Tasks of the neighbour.
-    pub(crate) tasks: usize,
+    #[arg(long, default_value_t = 10_000, default_value_if("quick", "true", "3000"))]
+    tasks: usize,
     /// `max_concurrent_polls`.
-    pub(crate) slots: usize,
-}
-
-impl Default for Plan {
-    fn default() -> Self {
-        Self { only: None, rounds: 5, seconds: 4.0, tasks: 10_000, slots: 8 }
-    }
-}
-
-impl Plan {
-    pub(crate) fn quick() -> Self {
-        Self { rounds: 3, seconds: 2.0, tasks: 3_000, ..Self::default() }
-    }
+    #[arg(long, default_value_t = 8)]
+    slots: usize,
 }
 
 /// How a neighbour misbehaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Neighbour {
     /// Accepts, and never answers.
     Hole,
@@ -114,7 +111,7 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report) -> anyhow::Result<()> 
     alone.settle(WATCHED + FEW).await?;
     alone.freeze()?;
     for neighbour in Neighbour::ALL {
-        if plan.only.as_ref().is_none_or(|only| only == neighbour.name()) {
+        if plan.only.is_none_or(|only| only == neighbour) {
             beside(plan, neighbour, &mut calm, &alone, report).await?;
         }
     }

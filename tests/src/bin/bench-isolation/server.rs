@@ -1,7 +1,6 @@
 //! A fake MCP server as a process that misbehaves when it is told to, and tells when its tasks were asked about.
 
 use std::collections::HashMap;
-use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -31,7 +30,7 @@ pub(crate) struct Gaps {
 ///
 /// `mark` begins a window, and `gaps MS` tells of it, less a hint of so many milliseconds; `hang` and
 /// `busy` are what it does from then on.
-pub(crate) async fn run() -> anyhow::Result<ExitCode> {
+pub(crate) async fn run() -> anyhow::Result<bool> {
     let options = FakeOptions { era: Era::Stateless, journal: true, ..FakeOptions::default() };
     let server = FakeServer::start(options).await;
     println!("{}", server.url);
@@ -60,7 +59,7 @@ pub(crate) async fn run() -> anyhow::Result<ExitCode> {
             (other, _) => anyhow::bail!("unknown command {other}"),
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(true)
 }
 
 fn gaps(journal: &[Called], since: Instant, hint: Duration) -> Gaps {

@@ -1,7 +1,6 @@
 //! The yardstick: a pooled HTTP client in a loop that posts the bodies a poll posts, reads the answers, and does nothing
 //! with them.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,7 +23,7 @@ struct Bare {
 
 /// `bare-client URL TASKS CONCURRENCY`: after `ready`, each line of milliseconds on standard input is a round, answered with
 /// the number of polls made in it.
-pub(crate) async fn run(arguments: Vec<String>) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(arguments: Vec<String>) -> anyhow::Result<bool> {
     let [url, tasks, concurrency] = &*arguments else { anyhow::bail!("bare-client URL TASKS CONCURRENCY") };
     let (tasks, concurrency): (usize, usize) = (tasks.parse()?, concurrency.parse()?);
     let client = Client::builder().no_proxy().tcp_nodelay(true).pool_max_idle_per_host(4_096).build()?;
@@ -45,7 +44,7 @@ pub(crate) async fn run(arguments: Vec<String>) -> anyhow::Result<ExitCode> {
         }
         println!("{polls}");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(true)
 }
 
 impl Bare {

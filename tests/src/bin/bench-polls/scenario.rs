@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::{Parser, ValueEnum};
 use mcp_taskd_tests::bench::measure::{Metrics, cpu_seconds, median, memory_mib, threads};
 use mcp_taskd_tests::bench::process::Daemon;
 use mcp_taskd_tests::bench::report::{Report, Target};
@@ -15,36 +16,46 @@ const WARM_UP: Duration = Duration::from_millis(700);
 /// Tasks of the lateness scenario, at the default interval of 5 s and the default of 8 slots.
 const PACED: usize = 1_000;
 
-/// How much is measured.
-#[derive(Debug)]
+/// What polling costs.
+#[derive(Debug, Parser)]
 pub(crate) struct Plan {
-    /// One scenario instead of all.
-    pub(crate) only: Option<String>,
+    /// Measures this only.
+    #[arg(long, value_enum)]
+    only: Option<Scenario>,
+    /// Fewer and shorter rounds.
+    #[arg(long)]
+    quick: bool,
     /// Rounds of each side in the throughput scenario.
-    pub(crate) rounds: usize,
+    #[arg(long, default_value_t = 5, default_value_if("quick", "true", "3"))]
+    rounds: usize,
     /// Seconds of each round; the lateness scenario takes five of them.
-    pub(crate) seconds: f64,
+    #[arg(long, default_value_t = 4.0, default_value_if("quick", "true", "2"))]
+    seconds: f64,
     /// Tasks of the throughput scenario.
-    pub(crate) tasks: usize,
+    #[arg(long, default_value_t = 3_000)]
+    tasks: usize,
     /// Polls at a time in it, on both sides.
-    pub(crate) concurrency: usize,
+    #[arg(long, default_value_t = 64)]
+    concurrency: usize,
     /// Tasks of the memory scenario.
-    pub(crate) held: usize,
+    #[arg(long, default_value_t = 10_000)]
+    held: usize,
 }
 
-impl Default for Plan {
-    fn default() -> Self {
-        Self { only: None, rounds: 5, seconds: 4.0, tasks: 3_000, concurrency: 64, held: 10_000 }
-    }
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scenario {
+    /// Polls a second, beside a bare HTTP client.
+    Throughput,
+    /// How late polls are.
+    Lateness,
+    /// What a held task takes.
+    Memory,
 }
 
 impl Plan {
-    pub(crate) fn quick() -> Self {
-        Self { rounds: 3, seconds: 2.0, ..Self::default() }
-    }
-
-    pub(crate) fn wants(&self, scenario: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| only == scenario)
+    pub(crate) fn wants(&self, scenario: Scenario) -> bool {
+        self.only.is_none_or(|only| only == scenario)
     }
 
     fn round(&self) -> Duration {

@@ -193,7 +193,7 @@ impl Oracle {
         let policy = self.plan.settings.policy();
         let interval = policy.poll_interval_ms as u64;
         let content = answer.map(|text| serde_json::from_str(text).unwrap_or_default());
-        let content = content.map(|answer: serde_json::Value| answer["structuredContent"].clone());
+        let content = content.map(|answer| contract(&answer));
         let hint = || {
             let seconds = content.as_ref().ok()?["poll_after_seconds"].as_f64().filter(|hint| *hint > 0.0)?;
             Some(((seconds * 1_000.0) as u64).max(100))
@@ -240,6 +240,16 @@ impl Oracle {
     pub(super) fn last_call(&self, row: &TaskRecord) -> Option<u64> {
         self.calls.last(server_index(row), row.remote_task_id.as_deref()?)
     }
+}
+
+/// The members of an answer about a task, whichever way it says them.
+fn contract(answer: &serde_json::Value) -> serde_json::Value {
+    if answer.get("taskId").is_none() {
+        return answer["structuredContent"].clone();
+    }
+    let status = answer["status"].as_str().map(|status| if status == "working" { "running" } else { status });
+    let hint = answer["pollIntervalMs"].as_f64().map(|ms| ms / 1_000.0);
+    serde_json::json!({"status": status, "poll_after_seconds": hint})
 }
 
 /// Counts one more within the second of `now`.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mcp_taskd_core::task::{Status, TaskRecord};
+use mcp_taskd_core::task::{Status, TaskRecord, Toolset};
 
 use super::super::plan::{FaultKind, StoreFault};
 use super::{Judgement, Oracle, Violation, invariant};
@@ -104,6 +104,8 @@ impl Oracle {
                 let handed = self.sayings.handles.contains(&key);
                 if handed { Ok(()) } else { unexplained("no submit of it was answered with that id") }
             }
+            // A native task's progress is words, which are not kept.
+            Status::Working if is_native(new) && !said.steps.is_empty() => Ok(()),
             Status::Working => match step(new) {
                 Some(now) if said.steps.contains(&now) => {
                     if step(old).is_some_and(|before| before > now) {
@@ -178,6 +180,10 @@ pub(super) fn server_index(row: &TaskRecord) -> usize {
     row.binding.server_name.trim_start_matches('s').parse().unwrap_or(usize::MAX)
 }
 
+fn is_native(row: &TaskRecord) -> bool {
+    row.binding.driver == Toolset::NATIVE
+}
+
 /// How far a row says that its task has come.
 fn step(row: &TaskRecord) -> Option<u64> {
     let result: serde_json::Value = serde_json::from_str(row.outcome.result.as_ref()?.as_str()).ok()?;
@@ -188,8 +194,11 @@ fn step(row: &TaskRecord) -> Option<u64> {
 fn content_is_of(row: &TaskRecord, remote: &str) -> bool {
     let outcome = &row.outcome;
     match row.status {
-        Status::Failed if outcome.error_code.is_some() => outcome.error == Some(format!("lost {remote}")),
+        Status::Failed if outcome.error_code.as_deref() == Some("task_not_found") => {
+            outcome.error == Some(format!("lost {remote}"))
+        }
         Status::Failed => outcome.error == Some(format!("failed {remote}")),
+        Status::Cancelled if is_native(row) => outcome.result.is_none(),
         _ if outcome.result_truncated => {
             let preview = outcome.result_preview.as_deref().unwrap_or_default();
             preview.starts_with(&format!("{{\"end\":\"{remote}\"")) && preview.chars().count() == 64

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use futures_util::future::join_all;
 use http::{HeaderValue, header};
-use mcp_taskd_core::upstream::{CallErrorKind, Factory, Options, ToolCall};
+use mcp_taskd_core::upstream::{CallErrorKind, Factory, Method, Options, ToolCall};
 use mcp_taskd_tests::fake::{Era, FakeAuthority, FakeOptions, FakeServer, FakeSse};
+use mcp_taskd_tests::wait;
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -77,13 +78,11 @@ async fn a_token_is_renewed_before_it_ends_112() {
     echo(&upstream).await.unwrap();
     echo(&upstream).await.unwrap();
     assert_eq!(party.asked(), 1, "more than refresh_skew_seconds are left");
-    for _ in 0..1_000 {
+    wait::until("another token is asked for", || async {
         echo(&upstream).await.unwrap();
-        if party.asked() > 1 {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+        party.asked() > 1
+    })
+    .await;
     assert_eq!(party.asked(), 2);
     assert_eq!(party.authority.state.refusals.load(Relaxed), 0, "long before the server refuses it");
 }
@@ -146,6 +145,7 @@ async fn a_calls_own_credential_wins_and_its_refusal_renews_nothing_122() {
     let headers = [(header::AUTHORIZATION, HeaderValue::from_static("Bearer of-ada"))];
     let scope = scope("ada");
     let call = ToolCall {
+        method: Method::Call,
         tool: "echo",
         arguments: &arguments,
         meta: &[],

@@ -10,6 +10,12 @@ function element(name, attributes, ...children) {
   return made;
 }
 
+// A text in which `words` between backticks are code.
+function prose(name, text) {
+  const parts = (text || "").split("`");
+  return element(name, {}, ...parts.map((part, at) => (at % 2 && at < parts.length - 1 ? element("code", {}, part) : part)));
+}
+
 function referred(schema) {
   return schema && schema.$ref ? schema.$ref.split("/").pop() : null;
 }
@@ -59,10 +65,10 @@ function operation(method, path, described) {
       element("span", { class: "summary" }, described.summary),
     ),
   );
-  if (described.description) details.append(element("p", {}, described.description));
+  if (described.description) details.append(prose("p", described.description));
   if (described.parameters.length) {
     const lines = described.parameters.map((one) => [
-      element("code", {}, one.name), one.in, typeOf(one.schema), one.description || "",
+      element("code", {}, one.name), one.in, typeOf(one.schema), prose("span", one.description),
     ]);
     details.append(element("h4", {}, "Parameters"), rows(["name", "in", "type", ""], lines));
   }
@@ -70,7 +76,7 @@ function operation(method, path, described) {
     details.append(element("h4", {}, "Body"), element("p", {}, contentOf(described.requestBody)));
   }
   const lines = Object.entries(described.responses).map(([status, one]) => [
-    element("code", {}, status), contentOf(one), one.description,
+    element("code", {}, status), contentOf(one), prose("span", one.description),
   ]);
   details.append(element("h4", {}, "Answers"), rows(["status", "content", ""], lines));
   details.dataset.words = [method, path, described.summary, ...described.tags].join(" ").toLowerCase();
@@ -79,10 +85,10 @@ function operation(method, path, described) {
 
 function schema(name, described) {
   const shown = element("details", { id: "schema-" + name }, element("summary", {}, element("code", {}, name)));
-  if (described.description) shown.append(element("p", {}, described.description));
+  if (described.description) shown.append(prose("p", described.description));
   const required = described.required || [];
   const lines = Object.entries(described.properties || {}).map(([key, one]) => [
-    element("code", {}, key + (required.includes(key) ? "" : "?")), typeOf(one), one.description || "",
+    element("code", {}, key + (required.includes(key) ? "" : "?")), typeOf(one), prose("span", one.description),
   ]);
   if (lines.length) shown.append(rows(["member", "type", ""], lines));
   return shown;
@@ -90,10 +96,10 @@ function schema(name, described) {
 
 function show(api) {
   document.getElementById("title").textContent = api.info.title + " " + api.info.version;
-  document.getElementById("about").textContent = api.info.description;
+  document.getElementById("about").replaceChildren(prose("span", api.info.description));
   const main = document.getElementById("operations");
   for (const tag of api.tags) {
-    const group = element("section", {}, element("h2", {}, tag.name), element("p", {}, tag.description));
+    const group = element("section", {}, element("h2", {}, tag.name), prose("p", tag.description));
     for (const [path, methods] of Object.entries(api.paths)) {
       for (const [method, described] of Object.entries(methods)) {
         if (described.tags.includes(tag.name)) group.append(operation(method, path, described));

@@ -2,6 +2,10 @@
 
 use crate::store::sql::statements::{Sql, Template};
 
+/// Columns of a [`crate::store::ApiKeyRecord`].
+pub(in crate::store::sql) const KEY: &str =
+    "id, user_id, scopes, secret_hash, created_at, expires_at, last_used_at, revoked_at";
+
 impl Sql {
     pub(super) fn of_keys(self) -> Option<Template> {
         Some(match self {
@@ -11,16 +15,16 @@ impl Sql {
                 "INSERT INTO api_keys (id, user_id, scopes, secret_hash, created_at, expires_at)
                 VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO NOTHING RETURNING id",
             ),
-            Self::FindKey => Template::same("find_key", "t", "SELECT * FROM api_keys WHERE id = $1"),
+            Self::FindKey => Template::same("find_key", "t", "SELECT {key} FROM api_keys WHERE id = $1"),
             Self::ListKeys => Template::same(
                 "list_keys",
                 "iti",
-                "SELECT * FROM api_keys WHERE (created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3",
+                "SELECT {key} FROM api_keys WHERE (created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3",
             ),
             Self::RevokeKey => Template::same(
                 "revoke_key",
                 "ti",
-                "UPDATE api_keys SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1 RETURNING *",
+                "UPDATE api_keys SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1 RETURNING {key}",
             ),
             Self::TouchKey => Template::same(
                 "touch_key",
