@@ -65,6 +65,8 @@ async def asked_for(url: str, tool: str) -> None:
 
 async def by_itself(url: str, tool: str) -> None:
     """fastmcp 4 with fastmcp-tasks, which waits for a task by itself and answers its questions, 2026-07-28."""
+    # Its import is what makes clients of it.
+    import fastmcp_tasks  # noqa: F401
     from fastmcp import Client
 
     questions: list[str] = []

@@ -27,6 +27,7 @@ PASSES = (
 CANNOT_PASS = ("tasks-required-task-error", "tasks-mrtr-composition")
 
 TASKS = ("slow_compute", "failing_job", "protocol_error_job", "confirm_delete", "multi_input", "test_tool_with_task")
+ROLES = {"status": "status", "cancel": "cancel", "input": "answer"}
 SCHEMA = {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]}
 
 
@@ -44,7 +45,8 @@ class Upstream(upstream.Upstream):
         self.RequestHandlerClass = Handler
 
     def tools(self) -> list[dict[str, Any]]:
-        return [{"name": name, "inputSchema": {"type": "object"}} for name in ("greet", *TASKS, "status", "cancel", "answer")]
+        names = ["greet", *TASKS, *(f"{act}_{name}" for name in TASKS for act in ROLES.values())]
+        return [{"name": name, "inputSchema": {"type": "object"}} for name in names]
 
     def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if name == "greet":
@@ -58,13 +60,13 @@ class Upstream(upstream.Upstream):
                 task["input_required"] = {"one": asked("The first?"), "two": asked("The second?")}
             self.tasks[task["task_id"]] = task
             return self.state(task, "running")
-        task = self.tasks[arguments["task_id"]]
-        if name == "cancel" and task["status"] == "running":
+        task, act = self.tasks[arguments["task_id"]], name.split("_")[0]
+        if act == "cancel" and task["status"] == "running":
             task["status"] = "cancelled"
-        elif name == "answer" and task["tool"] == "multi_input":
+        elif act == "answer" and task["tool"] == "multi_input":
             for key in arguments["input"]:
                 task["input_required"].pop(key, None)
-        elif name == "answer":
+        elif act == "answer":
             task["input_required"] = None
         return self.polled(task)
 
@@ -98,8 +100,7 @@ def run(binary: str, folder: Path, packages: Path, checks: Checks) -> None:
     folder.mkdir()
     server = Upstream()
     toolsets = [
-        {"name": name, "submit_tool": name, "status_tool": "status", "cancel_tool": "cancel", "input_tool": "answer"}
-        for name in TASKS
+        {"name": name, "submit_tool": name} | {f"{role}_tool": f"{act}_{name}" for role, act in ROLES.items()} for name in TASKS
     ]
     entry = {"type": "http", "url": server.url, "tool_name_prefix": False, "task_toolsets": toolsets}
     daemon = Daemon(binary, folder, {"upstream": entry})
