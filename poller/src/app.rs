@@ -270,17 +270,17 @@ pub async fn serve(origins: &Origins, role: Role) -> Result<()> {
     // Probes and reads are answered to the end of the drain, so that a load balancer sees it.
     let stopped = process.stop().await;
     closing.cancel();
-    let closed = tokio::select! {
-        () = async { while servers.join_next().await.is_some() {} } => Ok(()),
-        // Requests that are still open get no answer.
-        () = shutdown.hard().cancelled() => Err(cut_short()),
+    tokio::select! {
+        () = async { while servers.join_next().await.is_some() {} } => {}
+        // What was held has been handed over; only who asked last, or does not read its answer, is cut off.
+        () = shutdown.hard().cancelled() => tracing::warn!("connections that are still open are cut off"),
     };
     attending.abort();
     verifying.abort();
     reloading.abort();
     match failed {
         Some(failure) => Err(failure),
-        None => stopped.and(closed),
+        None => stopped,
     }
 }
 

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import native_client
 from harness import HERE, Checks, Daemon, equal, free_port, spawn, until
 from native_server import RESULT
 
@@ -72,6 +73,7 @@ def main() -> int:
             checks.run(f"{name}: a task completes with its result", lambda name=name: completes(native, name))
             checks.run(f"{name}: a tool's error is told", lambda name=name: fails(native, name))
             checks.run(f"{name}: a task is cancelled", lambda name=name: cancelled(native, name))
+        native_client.run(native.daemon.url, [f"{name}_render" for name in native.names if name.endswith("_http")], checks)
         if find_spec("fastmcp_tasks"):
             checks.run("fastmcp_http: a question is asked and answered", lambda: asks(native, "fastmcp_http"))
         checks.run("fastmcp_http: a task is found again after kill -9", lambda: killed(native, "fastmcp_http"))

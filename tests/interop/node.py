@@ -19,7 +19,7 @@ from typing import Any
 import files
 import inspector
 import research
-from conformance import scenarios
+from conformance import scenarios, tasks
 from harness import Checks, Daemon, equal, free_port, spawn, until
 
 PROTOCOL = "2025-11-25"
@@ -160,6 +160,7 @@ def main() -> int:
         node.daemon.stop()
         checks.run("no process that npx started outlives the daemon", lambda: gone(children))
         scenarios.run(sys.argv[1], node.folder / "conformance", node.packages, checks)
+        tasks.run(sys.argv[1], node.folder / "tasks", node.packages, checks)
     print(f"{checks.prefix} took {time.monotonic() - started:.0f} s")
     print(f"{checks.passed} passed, {checks.failed} failed")
     return 1 if checks.failed else 0

@@ -23,6 +23,8 @@ use crate::lifecycle::Shutdown;
 
 /// The header that names the method, from 2026-07-28 on.
 const METHOD_HEADER: &str = "mcp-method";
+/// The header that names what the request is about.
+const NAME_HEADER: &str = "mcp-name";
 
 /// The route of the gateway.
 pub fn routes(gateway: Gateway, shutdown: &Shutdown) -> Router {
@@ -88,13 +90,17 @@ async fn folded(request: Request) -> Result<(Request, bool), Response> {
         *response.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
         response
     })?;
-    let Fold { message, method, streams } = native::fold(&bytes, stream::is_modern(&parts.headers));
+    let Fold { message, method, task, streams } = native::fold(&bytes, stream::is_modern(&parts.headers));
     // The header has to name the method still; one that named another must go on doing so.
     if let Some(method) = method.as_deref().filter(|method| {
         parts.headers.get(METHOD_HEADER).is_some_and(|named| named.as_bytes() == native::unfolded(method).as_bytes())
     }) && let Ok(method) = HeaderValue::try_from(method)
     {
         parts.headers.insert(METHOD_HEADER, method);
+    }
+    // Any replica has any task: there is nothing to route, and common clients leave the header out.
+    if let Some(task) = task.and_then(|task| HeaderValue::try_from(task).ok()) {
+        parts.headers.entry(NAME_HEADER).or_insert(task);
     }
     let body = match message {
         Some(message) => {

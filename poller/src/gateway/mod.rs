@@ -36,7 +36,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext, SubscriptionSendError};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::value::RawValue;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::auth::DEFAULT_ID;
 use crate::daemon::Daemon;
@@ -95,9 +95,14 @@ impl Gateway {
         self.daemon.builtin_tools && builtin::is_builtin(name) && self.daemon.guardrail.allows(name)
     }
 
+    /// Leave to wait for changes; `None` where too many do.
+    fn waiter(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.listeners).try_acquire_owned().ok()
+    }
+
     /// Hears what changes in a caller's list of tools; `None` where too many do.
     fn changes(&self, place: Place) -> Option<Changes> {
-        let permit = Arc::clone(&self.listeners).try_acquire_owned().ok()?;
+        let permit = self.waiter()?;
         let promotions = self.search.as_ref().map(|search| search.promotions.changes());
         let stop = self.daemon.shutdown.soft().clone();
         Some(Changes::new(Arc::clone(&self.daemon.tools), promotions, place, stop, permit))

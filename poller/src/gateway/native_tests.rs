@@ -317,3 +317,22 @@ async fn a_subscription_is_bounded_and_only_for_those_who_declare_the_extension(
     let answer = tower::ServiceExt::oneshot(agent.routes.clone(), request).await.unwrap();
     assert_eq!(answer.status(), 400);
 }
+
+#[tokio::test]
+async fn a_task_is_found_without_the_header_that_names_it_and_not_with_a_wrong_one() {
+    let agent = extension(stub());
+    let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": agent.capabilities });
+    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tasks/get", "params": { "taskId": "mcp-task-1", "_meta": meta } });
+    for (name, status) in [(None, 200), (Some("mcp-task-1"), 200), (Some("mcp-task-2"), 400)] {
+        let request = agent.request("POST").header("content-type", "application/json");
+        let mut request = request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", "tasks/get");
+        if let Some(name) = name {
+            request = request.header("mcp-name", name);
+        }
+        let request = request.body(axum::body::Body::from(body.to_string())).unwrap();
+        let answer = tower::ServiceExt::oneshot(agent.routes.clone(), request).await.unwrap();
+        assert_eq!(answer.status(), status, "{name:?}");
+    }
+}

@@ -23,6 +23,8 @@ pub struct Fold {
     pub message: Option<String>,
     /// Its method, where that is another.
     pub method: Option<String>,
+    /// The task that it is about, in the extension: some clients leave out the header that routes by it.
+    pub task: Option<String>,
     /// Whether the answer may be a stream with exact results in it.
     pub streams: bool,
 }
@@ -58,6 +60,10 @@ fn try_fold(message: &[u8], modern: bool) -> Option<Fold> {
             envelope.insert("params".into(), crate::view::raw(&params));
             None
         }
+        ("tasks/get" | "tasks/cancel" | "tasks/update", true) => {
+            let task = serde_json::from_str(params.get("taskId")?.get()).ok()?;
+            return Some(Fold { task: Some(task), ..Fold::default() });
+        }
         ("tasks/result", false) => return Some(Fold { streams: true, ..Fold::default() }),
         ("tasks/get" | "tasks/cancel" | "tasks/update", false) => Some(format!("{PREFIX}{method}")),
         (LISTEN, true) => {
@@ -69,7 +75,8 @@ fn try_fold(message: &[u8], modern: bool) -> Option<Fold> {
     if let Some(renamed) = &renamed {
         envelope.insert("method".into(), RawValue::from_string(format!("\"{renamed}\"")).ok()?);
     }
-    Some(Fold { message: Some(serde_json::to_string(&envelope).ok()?), method: renamed, streams: method == LISTEN })
+    let message = Some(serde_json::to_string(&envelope).ok()?);
+    Some(Fold { message, method: renamed, streams: method == LISTEN, task: None })
 }
 
 #[cfg(test)]
@@ -98,10 +105,9 @@ mod tests {
 
     #[test]
     fn everything_else_is_left_as_it_is() {
-        let modern = r#"{"method":"tasks/get","params":{"taskId":"t","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+        let get = r#"{"method":"tasks/get","params":{"taskId":"t","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+        assert_eq!(folded(get, false), Fold { task: Some("t".into()), ..Fold::default() });
         for (message, modern) in [
-            (modern, false),
-            (r#"{"method":"tasks/get","params":{"taskId":"t"}}"#, true),
             (r#"{"method":"tasks/list"}"#, false),
             (r#"{"method":"tools/call","params":{"name":"t","task":{}}}"#, true),
             (r#"{"method":"tools/call","params":{"name":"t","arguments":{"task":1}}}"#, false),

@@ -56,7 +56,7 @@ pub async fn answer(
     }
     let id = task_id(params)?;
     match method {
-        "tasks/result" => result(daemon, &access, id, context).await,
+        "tasks/result" => result(gateway, &access, id, context).await,
         "tasks/cancel" => cancel(daemon, &access, id).await,
         _ => Ok(shown(daemon, &find(daemon, &access, id).await?)),
     }
@@ -73,13 +73,19 @@ async fn find(daemon: &Daemon, access: &Access, id: &str) -> Result<TaskRecord, 
 /// Waits for the end of a task, however long it takes. The client is told of each change meanwhile: that makes the answer a
 /// stream, which is kept alive and ends with the client.
 async fn result(
-    daemon: &Daemon,
+    gateway: &Gateway,
     access: &Access,
     id: &str,
     context: &RequestContext<RoleServer>,
 ) -> Result<Box<RawValue>, ErrorData> {
+    let daemon = &gateway.daemon;
     let mut task = find(daemon, access, id).await?;
     let mut told = None;
+    let waits = !task.status.is_terminal();
+    let _leave = match waits.then(|| gateway.waiter()) {
+        Some(None) => return Err(ErrorData::internal_error("too many requests wait for tasks; ask again later", None)),
+        leave => leave,
+    };
     while !task.status.is_terminal() {
         let news = (task.status, task.updated_at);
         if told.replace(news) != Some(news) {

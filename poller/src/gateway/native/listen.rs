@@ -120,8 +120,11 @@ fn next_change<'a>(
     }
     let (id, told) = (task.id.clone(), news(task));
     Some(Box::pin(async move {
+        // It may have changed since the client was told.
+        let mut wait = Duration::ZERO;
         loop {
-            match daemon.tasks.get(access, &id, WAIT).await {
+            let looked = daemon.tasks.get(access, &id, std::mem::replace(&mut wait, WAIT)).await;
+            match looked {
                 Ok(task) if news(&task) == told => {}
                 Ok(task) => return Some(task),
                 Err(ServiceError::NotFound(_)) => return None,

@@ -49,17 +49,20 @@ pub async fn update(
     let Some(question) = task.outcome.input_required.as_ref().filter(|_| task.status == Status::InputRequired) else {
         return Ok(());
     };
+    let answered = !responses.is_empty();
     let responses = responses.iter().map(|(name, response)| (name.as_str(), response));
     let input = input::input(question, responses).map_err(|error| ErrorData::invalid_params(error, None))?;
-    let Some(input) = input else { return Ok(()) };
-    let taken = tasks.input(&access, id, &input).await;
-    taken.map_err(|error| match error {
-        ServiceError::Refused(text) => {
-            ErrorData::invalid_params(format!("the server did not take the input: {text}"), None)
-        }
-        error => refusal(&error),
-    })?;
-    // The answer is given, whatever becomes of this look.
+    if let Some(input) = input {
+        tasks.input(&access, id, &input).await.map_err(|error| match error {
+            ServiceError::Refused(text) => {
+                ErrorData::invalid_params(format!("the server did not take the input: {text}"), None)
+            }
+            error => refusal(&error),
+        })?;
+    } else if !answered {
+        return Ok(());
+    }
+    // Whatever becomes of this look, the responses are taken; one that declines would be asked for again at once.
     let _ = tokio::time::timeout(UPDATE_PATIENCE, changed(gateway, &access, &task)).await;
     Ok(())
 }

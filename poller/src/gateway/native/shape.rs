@@ -1,7 +1,7 @@
 //! A task's row as the JSON of either generation of MCP Tasks; pure.
 
 use mcp_taskd_core::task::transition::code;
-use mcp_taskd_core::task::{Json, Policy, Status, TaskRecord};
+use mcp_taskd_core::task::{Json, Policy, Status, TaskRecord, Toolset};
 use rmcp::model::ErrorCode;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -82,18 +82,29 @@ pub fn task<'a>(task: &'a TaskRecord, terms: &Terms, generation: Generation) -> 
     }
 }
 
-/// Whether the task ended without an answer by its server's tool: what a JSON-RPC error is to a call.
-fn is_fault(task: &TaskRecord) -> bool {
-    task.status == Status::Failed && task.outcome.error_code.as_deref().is_some_and(|code| FAULTS.contains(&code))
+/// The JSON-RPC error that the task ended with in place of an answer by its server's tool: the server's own where it speaks
+/// MCP Tasks itself, else one of ours.
+fn fault(task: &TaskRecord) -> Option<i32> {
+    let code = task.outcome.error_code.as_deref().filter(|_| task.status == Status::Failed)?;
+    if FAULTS.contains(&code) {
+        return Some(ErrorCode::INTERNAL_ERROR.0);
+    }
+    code.parse().ok().filter(|_| task.binding.driver == Toolset::NATIVE)
+}
+
+/// Whether the tool's answer is an error.
+fn is_tool_error(task: &TaskRecord) -> bool {
+    task.status != Status::Completed || task.outcome.error_code.as_deref() == Some(code::TOOL_ERROR)
 }
 
 fn status(task: &TaskRecord, generation: Generation) -> &'static str {
     match task.status {
         Status::Submitting | Status::Submitted | Status::Working => "working",
         Status::InputRequired => "input_required",
+        Status::Completed if generation == Generation::Core && is_tool_error(task) => "failed",
         Status::Completed => "completed",
         // Work that its server calls failed has an answer, with `isError`; the extension keeps `failed` for JSON-RPC errors.
-        Status::Failed if generation == Generation::Extension && !is_fault(task) => "completed",
+        Status::Failed if generation == Generation::Extension && fault(task).is_none() => "completed",
         Status::Failed => "failed",
         Status::Cancelled => "cancelled",
     }
@@ -103,7 +114,7 @@ fn status_message(task: &TaskRecord, terms: &Terms) -> Option<String> {
     match task.status {
         Status::Failed => task.outcome.error.clone(),
         Status::Cancelled => Some(task.outcome.error.clone().unwrap_or_else(|| "The task was cancelled.".to_owned())),
-        Status::Completed => None,
+        Status::Completed => task.outcome.error.clone(),
         _ if task.cancel_requested_at.is_some() => Some(match &task.last_cancel_error {
             Some(error) => format!("The cancel is requested; the server did not take it yet: {error}"),
             None => "The cancel is requested; the server has not confirmed it yet.".to_owned(),
@@ -180,8 +191,8 @@ pub fn detailed<'a>(record: &'a TaskRecord, terms: &Terms, answers: Answers) -> 
     Detailed {
         input_requests: question.map(|question| input::requests(question, answers)),
         result: (task.status == "completed").then(|| result(record, false)),
-        error: (task.status == "failed").then(|| RpcError {
-            code: ErrorCode::INTERNAL_ERROR.0,
+        error: fault(record).map(|code| RpcError {
+            code,
             message: error_text(record),
             data: ErrorData { error_code: record.outcome.error_code.as_deref().unwrap_or_default() },
         }),
@@ -191,9 +202,9 @@ pub fn detailed<'a>(record: &'a TaskRecord, terms: &Terms, answers: Answers) -> 
 
 /// The result of an ended task for `tasks/result`: a tool's, or the error in its place.
 pub fn ended(record: &TaskRecord) -> Result<Box<RawValue>, rmcp::ErrorData> {
-    if is_fault(record) {
+    if let Some(code) = fault(record) {
         let data = serde_json::json!({ "error_code": record.outcome.error_code });
-        return Err(rmcp::ErrorData::internal_error(error_text(record), Some(data)));
+        return Err(rmcp::ErrorData::new(ErrorCode(code), error_text(record), Some(data)));
     }
     Ok(result(record, true))
 }
@@ -246,11 +257,9 @@ struct Structured<'a> {
 /// The `CallToolResult` that an ended task came to.
 fn result(record: &TaskRecord, related: bool) -> Box<RawValue> {
     let (name, outcome) = (&record.binding.toolset.name, &record.outcome);
-    let failed = outcome.error_code.as_deref() == Some(code::TOOL_ERROR);
     let message = match record.status {
-        // A tool that says that it failed has completed, in a server's own tasks.
-        Status::Completed if failed => {
-            format!("The background task {name:?} reported an error: {}", error_text(record))
+        Status::Completed if is_tool_error(record) => {
+            format!("The background task {name:?} ended with an error: {}", error_text(record))
         }
         Status::Completed => format!("The background task {name:?} is completed."),
         Status::Failed => format!("The background task {name:?} failed: {}", error_text(record)),
@@ -267,8 +276,8 @@ fn result(record: &TaskRecord, related: bool) -> Box<RawValue> {
         result_artifact: outcome.result_artifact.as_ref(),
         error_code: outcome.error_code.as_deref(),
     });
-    let is_error = failed || record.status != Status::Completed;
-    let text = if is_error { &message } else { structured.get() };
+    let is_error = is_tool_error(record);
+    let text = if is_error && outcome.result.is_none() { &message } else { structured.get() };
     let meta = related.then(|| RelatedTask { related: TaskId { task_id: &record.id } });
     raw(&ToolResult { content: [Text::new(text)], structured_content: &structured, is_error, meta })
 }

@@ -163,3 +163,25 @@ fn a_new_task_is_flat_in_the_extension_and_nested_in_the_core() {
     assert_eq!(nested["_meta"]["io.modelcontextprotocol/model-immediate-response"], "go on");
     assert_eq!(nested.get("resultType"), None);
 }
+
+#[test]
+fn what_a_server_of_mcp_tasks_said_is_said_again() {
+    let native = |status, code: &str| {
+        ended(status, |task| {
+            let mut binding = (*task.tracked.binding).clone();
+            binding.driver = Toolset::NATIVE.into();
+            task.tracked.binding = binding.into();
+            task.outcome.error = Some("no such sheet".into());
+            task.outcome.error_code = Some(code.into());
+        })
+    };
+    let rpc = native(Status::Failed, "-32050");
+    assert_eq!((&extension(&rpc)["status"], &extension(&rpc)["error"]["code"]), (&json!("failed"), &json!(-32050)));
+    assert_eq!(super::ended(&rpc).unwrap_err().code.0, -32050);
+    let tools_error = native(Status::Completed, code::TOOL_ERROR);
+    assert_eq!(extension(&tools_error)["status"], "completed");
+    assert_eq!(extension(&tools_error)["result"]["isError"], true);
+    assert_eq!(core(&tools_error)["status"], "failed", "2025-11-25 calls it so");
+    let number = ended(Status::Failed, |task| task.outcome.error_code = Some("500".into()));
+    assert_eq!(extension(&number)["status"], "completed", "a server's own code is no JSON-RPC error");
+}
