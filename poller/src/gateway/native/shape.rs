@@ -112,9 +112,8 @@ fn status(task: &TaskRecord, generation: Generation) -> &'static str {
 
 fn status_message(task: &TaskRecord, terms: &Terms) -> Option<String> {
     match task.status {
-        Status::Failed => task.outcome.error.clone(),
         Status::Cancelled => Some(task.outcome.error.clone().unwrap_or_else(|| "The task was cancelled.".to_owned())),
-        Status::Completed => task.outcome.error.clone(),
+        Status::Failed | Status::Completed => task.outcome.error.clone(),
         _ if task.cancel_requested_at.is_some() => Some(match &task.last_cancel_error {
             Some(error) => format!("The cancel is requested; the server did not take it yet: {error}"),
             None => "The cancel is requested; the server has not confirmed it yet.".to_owned(),
