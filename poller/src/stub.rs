@@ -1,6 +1,7 @@
 //! A daemon without a core, for tests of what stands in front of it.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub struct Stub {
     pub withheld: Vec<String>,
     /// Whether the store answers.
     pub unreachable: bool,
+    /// How many waits for a change end because the store is away.
+    pub outages: AtomicUsize,
     /// Whether it takes for ever over its figures.
     pub counts_for_ever: bool,
     /// How a submit fails.
@@ -153,6 +156,10 @@ impl Tasks for Stub {
 
     async fn get(&self, access: &Access, id: &str, wait: Duration) -> Result<TaskRecord, ServiceError> {
         tokio::time::sleep(wait).await;
+        let one_less = |left: usize| left.checked_sub(1);
+        if !wait.is_zero() && self.outages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+            return Err(ServiceError::Unavailable);
+        }
         self.find(access, id)
     }
 

@@ -214,6 +214,20 @@ async fn a_wait_for_a_result_ends_with_the_daemon_and_tells_the_state_meanwhile(
     assert_eq!((&last["id"], &last["error"]["code"]), (&json!(7), &json!(-32603)), "{last}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_result_outlives_an_outage_of_the_store() {
+    let agent = core(Stub { outages: 2.into(), ..waiting() });
+    let mut events = Events::of(agent.send("tasks/result", json!({ "taskId": "mcp-task-2" })).await);
+    events.next().await.unwrap();
+    while agent.stub.outages.load(std::sync::atomic::Ordering::Relaxed) > 0 {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    tokio::time::sleep(std::time::Duration::from_mins(2)).await;
+    agent.daemon.shutdown.drain();
+    let last = events.next().await.unwrap();
+    assert!(last["error"]["message"].as_str().unwrap().contains("shutting down"), "{last}");
+}
+
 #[tokio::test]
 async fn the_list_has_pages_of_the_callers_own_tasks() {
     let many = || Stub { tasks: (0..60).map(|at| task(&format!("mcp-task-{at}"))).collect(), ..stub() };

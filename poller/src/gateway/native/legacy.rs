@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcp_taskd_core::service::Access;
+use mcp_taskd_core::service::{Access, ServiceError};
 use mcp_taskd_core::store::{Page, TaskFilter};
 use mcp_taskd_core::task::{Status, TaskRecord};
 use rmcp::model::{CustomNotification, MetaObject, ServerNotification};
@@ -13,6 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use super::listen::RETRY_AFTER;
 use super::shape::{self, Terms};
 use super::{Gateway, Generation, access, refusal, task_id};
 use crate::api::query::{cursor, cut, parse_cursor};
@@ -100,10 +101,21 @@ async fn result(
             () = daemon.shutdown.soft().cancelled() => {
                 return Err(ErrorData::internal_error("the daemon is shutting down; ask again", None));
             }
-            task = daemon.tasks.get(access, id, WAIT) => task.map_err(|error| refusal(&error))?,
+            seen = next_change(daemon, access, id) => seen?,
         };
     }
     shape::ended(&task)
+}
+
+/// The task at its next change, or after a while. A store that is away for a moment ends no wait of hours.
+async fn next_change(daemon: &Daemon, access: &Access, id: &str) -> Result<TaskRecord, ErrorData> {
+    loop {
+        match daemon.tasks.get(access, id, WAIT).await {
+            Ok(task) => return Ok(task),
+            Err(error @ ServiceError::NotFound(_)) => return Err(refusal(&error)),
+            Err(_) => tokio::time::sleep(RETRY_AFTER).await,
+        }
+    }
 }
 
 /// Asks for the cancel, and waits a little for it: the answer should be the cancelled task. A server that needs longer has it
@@ -125,7 +137,7 @@ async fn cancel(daemon: &Daemon, access: &Access, id: &str) -> Result<Box<RawVal
             return Ok(shown(daemon, &task));
         }
     }
-    let status = task.status;
+    let status = shape::status(&task, Generation::Core);
     Err(ErrorData::invalid_params(format!("Cannot cancel task: already in terminal status '{status}'"), None))
 }
 

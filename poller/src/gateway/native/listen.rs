@@ -28,7 +28,7 @@ const MAX_TASKS: usize = 64;
 /// How long one wait for a change is.
 const WAIT: Duration = Duration::from_mins(1);
 /// How long to wait after the store did not answer.
-const RETRY_AFTER: Duration = Duration::from_secs(5);
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 const SUBSCRIPTION_META: &str = "io.modelcontextprotocol/subscriptionId";
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";

@@ -97,7 +97,8 @@ fn is_tool_error(task: &TaskRecord) -> bool {
     task.status != Status::Completed || task.outcome.error_code.as_deref() == Some(code::TOOL_ERROR)
 }
 
-fn status(task: &TaskRecord, generation: Generation) -> &'static str {
+/// The protocol's word for a task's status.
+pub fn status(task: &TaskRecord, generation: Generation) -> &'static str {
     match task.status {
         Status::Submitting | Status::Submitted | Status::Working => "working",
         Status::InputRequired => "input_required",
