@@ -336,10 +336,9 @@ async fn an_end_at_once_is_recorded_though_its_process_was_taken_for_dead_32() {
     worker.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_submit_may_be_answered_at_once_32() {
-    let bench = Bench::new(&["s"]).await;
-    let first = at_once(&bench, false, &bench.store).await;
+/// An intent whose process is taken for dead in the call, and which the next call is to answer at once.
+async fn left_in_the_call(bench: &Bench) -> (Running, TaskRecord) {
+    let first = at_once(bench, false, &bench.store).await;
     bench.server().on("submit", "", [Answer::Hang, done()]);
     let service = first.service().clone();
     tokio::spawn(async move { service.submit(submit("s")).await });
@@ -348,6 +347,27 @@ async fn a_repeated_submit_may_be_answered_at_once_32() {
     let intent = bench.store.list_tasks(&TaskFilter::default(), &page).await.unwrap().remove(0);
     let owner = intent.lease_owner.clone().unwrap().into();
     assert!(bench.store.mark_dead(&owner, &owner, None).await.unwrap());
+    (first, intent)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_at_once_that_the_store_refuses_is_not_asked_for_again_32_145() {
+    let bench = Bench::new(&["s"]).await;
+    let (_first, intent) = left_in_the_call(&bench).await;
+    let faulty = Faulty::new(Arc::clone(&bench.store));
+    faulty.next("apply", [Fault::Refused]);
+    let store: SharedStore = faulty;
+    let worker = bench.start_with(&bench.settings, true, &store, |_| {}).await;
+    let row = bench.wait_for(&intent.id, Status::Failed).await;
+    assert_eq!(row.outcome.error_code.as_deref(), Some("submit_outcome_unknown"));
+    assert_eq!(bench.server().calls("submit", ""), 2, "the work is not done a third time");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_submit_may_be_answered_at_once_32() {
+    let bench = Bench::new(&["s"]).await;
+    let (_first, intent) = left_in_the_call(&bench).await;
     // Its script must stay as it is: the second answer is for the resolver.
     let worker = bench.start().await;
     let row = bench.wait_for(&intent.id, Status::Completed).await;

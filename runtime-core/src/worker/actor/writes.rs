@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::Actor;
 use crate::clock::Millis;
 use crate::store::TaskWrite;
-use crate::task::{Change, ChangeKind, Failure, FailureKind, Tracked, server_label};
+use crate::task::transition::code;
+use crate::task::{Change, ChangeKind, Failure, FailureKind, Status, Tracked, server_label};
 use crate::worker::held::Phase;
 use crate::worker::job::{Job, held_back};
 use crate::worker::queue::Order;
@@ -96,6 +97,11 @@ impl Actor {
     pub(super) fn refused(&mut self, id: &Arc<str>, change: &Change) {
         let failure = Failure::new(FailureKind::Internal, "the store refused the server's answer");
         let Some(task) = self.held.get(id).map(|held| held.task.clone()) else { return };
+        if task.status == Status::Submitting && ends_as_the_server_says(change) {
+            // The work is done, and the call that would tell of it again would do it again.
+            let why = "the server has done the work, but its answer could not be recorded";
+            return self.write(id, task.on_submit_unknown(why, self.context.now()));
+        }
         // An end of our own making has nothing of the server's in it: what is refused then is anything.
         let job =
             Job::of(&task, &self.context).filter(|_| change.outcome.is_some() && change.kind != ChangeKind::Close);
@@ -141,4 +147,10 @@ impl Actor {
             }
         }
     }
+}
+
+/// Whether a write closes an intent with what its server answered, rather than with an end of our own making.
+fn ends_as_the_server_says(change: &Change) -> bool {
+    let code = change.outcome.as_ref().map(|(outcome, _)| outcome.error_code.as_deref());
+    change.kind == ChangeKind::Close && code.is_some_and(|code| code != Some(code::SUBMIT_OUTCOME_UNKNOWN))
 }
